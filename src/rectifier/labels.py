@@ -1,0 +1,170 @@
+"""LabelSpace: the names of the labels and of their classes, and where each lies among the columns of the logits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rectifier import check
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """The A labels of a data set and the classes of each.
+
+    Label ``a`` owns the columns ``offsets[a] : offsets[a] + sizes[a]`` of every ``(N, K)`` tensor of logits.
+
+    >>> space = LabelSpace.from_names({"colour": ["red", "green", "blue"], "striped": ["no", "yes"]})
+    >>> space.sizes, space.offsets, space.columns
+    ((3, 2), (0, 3), 5)
+    >>> LabelSpace.from_json(space.to_json()) == space
+    True
+    """
+
+    names: tuple[str, ...]
+    classes: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            check.fail("a label space", "of at least one label", "none")
+        if len(self.names) != len(self.classes):
+            check.fail("classes", f"one list for each of the {len(self.names)} labels", f"{len(self.classes)}")
+        _no_duplicates("label names", self.names)
+        for name, classes in zip(self.names, self.classes, strict=True):
+            if not classes:
+                check.fail(f"label {name!r}", "of at least one class", "none")
+            _no_duplicates(f"classes of label {name!r}", classes)
+
+    @classmethod
+    def from_sizes(cls, sizes: Sequence[int]) -> LabelSpace:
+        """Name labels and classes by their numbers.
+
+        >>> LabelSpace.from_sizes([2, 3]).names
+        ('label0', 'label1')
+        """
+        for position, size in enumerate(sizes):
+            if not check.is_count(size):
+                check.fail(f"sizes[{position}]", "a positive integer", repr(size))
+        names = tuple(f"label{a}" for a in range(len(sizes)))
+        return cls(names, tuple(tuple(map(str, range(size))) for size in sizes))
+
+    @classmethod
+    def from_names(cls, classes: Mapping[str, Sequence[object]]) -> LabelSpace:
+        """Take label names and, for each, its class names in the order of their indices."""
+        for name, listed in classes.items():
+            if isinstance(listed, str):
+                check.fail(f"classes of label {name!r}", "a list of names", f"the single string {listed!r}")
+        return cls(tuple(map(str, classes)), tuple(tuple(map(_class_name, listed)) for listed in classes.values()))
+
+    @classmethod
+    def infer(cls, table: Mapping[str, Iterable[object]]) -> LabelSpace:
+        """Read the classes of each label off a table of values: a mapping of columns, or a pandas DataFrame.
+
+        Blanks, ``None`` and NaN are missing. Whole numbers sort by value, everything else by name.
+
+        >>> LabelSpace.infer({"size": [10, 2, None, 10], "kind": ["b", "a", "", "b"]}).classes
+        (('2', '10'), ('a', 'b'))
+        """
+        columns = {str(name): list(column) for name, column in table.items()}
+        found = {name: {_class_name(v) for v in column if not is_missing(v)} for name, column in columns.items()}
+        empty = [name for name, classes in found.items() if not classes]
+        if empty:
+            check.fail(f"column {empty[0]!r}", "a label with at least one value", "missing values only")
+        return cls(tuple(found), tuple(tuple(sorted(classes, key=_numbers_first)) for classes in found.values()))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(map(len, self.classes))
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return (0, *accumulate(self.sizes))[:-1]
+
+    @property
+    def columns(self) -> int:
+        """K, the number of columns of the logits: all classes of all labels."""
+        return sum(self.sizes)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, table: Mapping[str, Iterable[object]]) -> Tensor:
+        """Turn a table of values into targets: int64 ``(N, A)``, -1 where a value is missing.
+
+        >>> LabelSpace.from_names({"kind": ["cat", "dog"]}).encode({"kind": ["dog", None, "cat"]}).tolist()
+        [[1], [-1], [0]]
+        """
+        absent = [name for name in self.names if name not in table]
+        if absent:
+            wanted = f"a table with the columns {', '.join(self.names)}"
+            check.fail("table", wanted, f"none named {absent[0]!r}{check.nearest(absent[0], map(str, table))}")
+        encoded = [self._encode_column(a, table[name]) for a, name in enumerate(self.names)]
+        if len(set(map(len, encoded))) > 1:
+            check.fail("every column", "of one length", f"lengths {list(map(len, encoded))}")
+        return torch.tensor(encoded, dtype=torch.int64).T.contiguous()
+
+    def _encode_column(self, label: int, column: Iterable[object]) -> list[int]:
+        index = {name: k for k, name in enumerate(self.classes[label])}
+        encoded = []
+        for row, value in enumerate(column):
+            name = _class_name(value)
+            if not is_missing(value) and name not in index:
+                wanted = f"one of its {len(index)} classes"
+                got = f"{name!r} in row {row}{check.nearest(name, index)}"
+                check.fail(f"label {self.names[label]!r}", wanted, got)
+            encoded.append(-1 if is_missing(value) else index[name])
+        return encoded
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the label space as JSON text, and write it to ``path`` if one is given."""
+        labels = [{"name": n, "classes": list(c)} for n, c in zip(self.names, self.classes, strict=True)]
+        text = json.dumps({"labels": labels}, ensure_ascii=False, indent=1)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> LabelSpace:
+        """Read what ``to_json`` gave: a path, or the text itself."""
+        is_text = isinstance(source, str) and source.lstrip().startswith("{")
+        content: Any = json.loads(str(source) if is_text else Path(source).read_text(encoding="utf-8"))
+        try:
+            return cls.from_names({label["name"]: label["classes"] for label in content["labels"]})
+        except (KeyError, TypeError) as error:
+            wanted = '{"labels": [{"name": ..., "classes": [...]}, ...]}'
+            raise ValueError(check.sentence("label space JSON", wanted, f"a bad entry ({error!r})")) from error
+
+
+def is_missing(value: object) -> bool:
+    """Say whether a table's value stands for no label: None, NaN, NaT or a blank string."""
+    return value is None or (isinstance(value, str) and not value.strip()) or bool(value != value)
+
+
+def _class_name(value: object) -> str:
+    # A column of whole numbers with a blank among them reaches us as floats: 3.0 is the class "3".
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        return str(int(value))
+    return str(value).strip()
+
+
+def _numbers_first(name: str) -> tuple[int, int, str]:
+    try:
+        return (0, int(name), name)
+    except ValueError:
+        return (1, 0, name)
+
+
+def _no_duplicates(what: str, names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            check.fail(what, "all different", f"{name!r} twice")
+        seen.add(name)

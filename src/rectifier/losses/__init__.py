@@ -1,0 +1,1 @@
+"""Losses: functions of ``(logits, targets)``, each with a thin module."""

@@ -1,0 +1,45 @@
+"""Compare the pairs of a whole batch, in chunks of anchors where they would not fit in memory."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rectifier.losses.comparison import Comparison, Pairs, Sums
+
+CHUNK_BYTES = 2**30
+"""What the pairs of one pass may take. Beyond it, a chunk is computed again in the backward pass rather than kept."""
+
+
+class PairSource(Protocol):
+    """What hands out the pairs of any anchors."""
+
+    @property
+    def bytes_per_anchor(self) -> int: ...
+
+    def __call__(self, anchors: Tensor) -> Pairs: ...
+
+
+def compare(source: PairSource, anchors: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
+    """Return the loss of each label and the number of its triplets or pairs, both ``(A,)``."""
+    chunks = anchors.split(max(1, CHUNK_BYTES // source.bytes_per_anchor))
+    if len(chunks) == 1:
+        pairs = source(anchors)
+        sums = comparison.sums(pairs, comparison.reach(pairs))
+    else:
+        sums = _sums_of_chunks(source, chunks, comparison)
+    return comparison.loss(sums), comparison.count(sums)
+
+
+def _sums_of_chunks(source: PairSource, chunks: tuple[Tensor, ...], comparison: Comparison) -> Sums:
+    with torch.no_grad():  # where a histogram ends depends on the whole batch, so it is known before the first sum
+        reach = torch.stack([comparison.reach(source(chunk)) for chunk in chunks]).amax(0)
+
+    def sums_of(chunk: Tensor) -> Sums:
+        return comparison.sums(source(chunk), reach)
+
+    parts = [checkpoint(sums_of, chunk, use_reentrant=False) for chunk in chunks]
+    return tuple(torch.stack(part).sum(0) for part in zip(*parts, strict=True))

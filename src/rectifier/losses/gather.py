@@ -1,0 +1,62 @@
+"""Join the batches of all ranks, so that mining sees the global batch.
+
+Each rank computes the loss of the joined batch and sends gradients to its own rows alone. The rows of all ranks add up
+to the gradient of one process; DDP then averages over ranks, so own rows are scaled by their number. Without that, a
+mined loss would weigh 1/world size beside any loss of the local batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def global_batch(logits: Tensor, targets: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return logits, targets and features of all ranks, in rank order; unchanged where there is one process.
+
+    Uneven batches are padded with rows whose labels are all missing, which no loss here sees. Agreeing on the longest
+    batch is the one value that is waited for.
+    """
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return logits, targets, features
+    rows = torch.tensor(logits.shape[0], device=logits.device)
+    dist.all_reduce(rows, op=dist.ReduceOp.MAX)
+    longest = int(rows)
+    return (
+        _join(_lengthen(logits, longest, 0.0)),
+        _all_gather(_lengthen(targets, longest, -1)),
+        None if features is None else _join(_lengthen(features, longest, 0.0)),
+    )
+
+
+def _join(local: Tensor) -> Tensor:
+    joined: Tensor = _Gather.apply(local)  # type: ignore[no-untyped-call]
+    return joined
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' rows forward; own rows' gradients, times the number of ranks, backward."""
+
+    @staticmethod
+    def forward(ctx: Any, local: Tensor) -> Tensor:
+        ctx.rows = local.shape[0]
+        return _all_gather(local)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        first = dist.get_rank() * ctx.rows
+        return gradient[first : first + ctx.rows] * dist.get_world_size()
+
+
+def _all_gather(local: Tensor) -> Tensor:
+    joined = local.new_empty((dist.get_world_size() * local.shape[0], *local.shape[1:]))
+    dist.all_gather(list(joined.chunk(dist.get_world_size())), local.contiguous())
+    return joined
+
+
+def _lengthen(tensor: Tensor, rows: int, fill: float) -> Tensor:
+    return pad(tensor, (0, 0) * (tensor.dim() - 1) + (0, rows - tensor.shape[0]), value=fill)

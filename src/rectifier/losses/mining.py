@@ -1,0 +1,126 @@
+"""Which classes are mined, and which samples are hard. Everything here chooses; nothing here has a gradient.
+
+Slots are ordered hardest first, ties go to the sample that comes first in the batch, and slots that could not be filled
+are marked, so that every shape depends on the sizes of the input alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rectifier import columns
+from rectifier.imbalance import column_counts, minority_of_counts
+
+
+class Profile(NamedTuple):
+    """The classes of one batch: who is where, and which classes are mined."""
+
+    own: Tensor  # (N, A) column of each sample's class, -1 where missing
+    counts: Tensor  # (K,) samples of each class
+    mined: Tensor  # (K,) classes whose neighbourhood is rectified
+
+
+class Hard(NamedTuple):
+    """The hard samples of R rows: each row is a class (class level) or an anchor (instance level)."""
+
+    positive_idx: Tensor  # (..., kappa) sample numbers, hardest first
+    positive: Tensor  # (..., kappa) slots that are filled
+    negative_idx: Tensor
+    negative: Tensor
+
+
+def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> Profile:
+    """Profile a batch (Eq. 3): the mined classes are its minority classes, or all of them for ``scope="all"``.
+
+    A class needs two samples, or an anchor would have no positive, and one negative.
+    """
+    counts = column_counts(targets, sizes)
+    label = columns.label_of_column(sizes, counts.device)
+    samples = columns.sum_by_label(counts, label, len(sizes))[label]
+    mined = (counts >= 2) & (counts < samples)
+    if scope == "minority":
+        mined = mined & minority_of_counts(counts, sizes, rho)
+    return Profile(columns.own_columns(targets, sizes), counts, mined)
+
+
+def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(M,)`` columns that hold all mined ones, M fixed by the shapes.
+
+    A mined class has two samples, so a batch of N has at most N // 2 of them per label: with a thousand classes most
+    columns need not be looked at.
+    """
+    most = sum(min(size, samples // 2) for size in sizes)
+    if most == len(mined):
+        return torch.arange(most, device=mined.device)
+    return mined.to(torch.int8).argsort(descending=True, stable=True)[:most]
+
+
+def class_level(scores: Tensor, members: Tensor, others: Tensor, kappa: int, priority: Tensor | None = None) -> Hard:
+    """Mine per class (Eqs. 4 and 5): the kappa lowest scored members and the kappa highest scored others.
+
+    ``scores``, ``members`` and ``others`` are ``(M, N)``: row by class, column by sample. Rows of classes that are not
+    mined have neither members nor others. ``priority`` ``(2, M, N)`` chooses by random numbers instead.
+    """
+    return Hard(
+        *hardest(scores, members, kappa, largest=False, priority=None if priority is None else priority[0]),
+        *hardest(scores, others, kappa, largest=True, priority=None if priority is None else priority[1]),
+    )
+
+
+def instance_level(distances: Tensor, same: Tensor, other: Tensor, kappa: int, priority: Tensor | None = None) -> Hard:
+    """Mine per anchor (Eqs. 6 and 7): the kappa farthest of its class and the kappa nearest of other classes.
+
+    ``distances``, ``same`` and ``other`` are ``(A, n, N)``: label, anchor, sample; ``same`` leaves the anchor out.
+    """
+    return Hard(
+        *hardest(distances, same, kappa, largest=True, priority=None if priority is None else priority[0]),
+        *hardest(distances, other, kappa, largest=False, priority=None if priority is None else priority[1]),
+    )
+
+
+def hardest(
+    values: Tensor, eligible: Tensor, kappa: int, *, largest: bool, priority: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the numbers of the kappa largest (smallest) eligible values of the last dimension, and which exist.
+
+    Ties go to the lower number. Values are not negative. With ``priority`` the kappa eligible entries of highest
+    priority are taken in place of the hardest; they still come hardest first.
+
+    >>> idx, filled = hardest(torch.tensor([0.1, 0.9, 0.9]), torch.tensor([True, True, True]), 2, largest=True)
+    >>> idx.tolist(), filled.tolist()
+    ([1, 2], [True, True])
+    """
+    if priority is None:
+        return _top(values, eligible, kappa, largest)
+    chosen, filled = _top(priority, eligible, kappa, largest=True)
+    # Sample order first, so that the second choice breaks its ties by sample number too.
+    chosen, order = torch.where(filled, chosen, values.shape[-1]).sort(-1)
+    filled = filled.gather(-1, order)
+    chosen = torch.where(filled, chosen, 0)
+    slot, filled = _top(values.gather(-1, chosen), filled, chosen.shape[-1], largest)
+    return chosen.gather(-1, slot), filled
+
+
+def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[Tensor, Tensor]:
+    size = values.shape[-1]
+    kappa = min(kappa, size)
+    if values.dtype != torch.float32:
+        signed = values if largest else -values
+        order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
+        # An eligible value is finite, so it stands before every ineligible one.
+        return order[..., :kappa], eligible.gather(-1, order[..., :kappa])
+    # top-k leaves ties open. Floats from 0 up sort like their bits, so value and number fit one integer without ties.
+    bits = values.contiguous().view(torch.int32).long()
+    last = size - 1
+    number = last - torch.arange(size, device=values.device)
+    key = ((bits if largest else _HIGHEST - bits) << 32) | number
+    key = key.masked_fill(~eligible, -1).topk(kappa, dim=-1).values
+    filled = key >= 0
+    return torch.where(filled, last - (key & _LOW), 0), filled
+
+
+_HIGHEST = 0x7FFFFFFF
+_LOW = 0xFFFFFFFF

@@ -1,0 +1,141 @@
+"""From scores or features to the pairs that are compared: every anchor with its hard positives and negatives.
+
+Both levels hand out the pairs of any group of anchors, so that a batch whose pairs would not fit is compared in groups.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize as unit_length
+
+from rectifier import columns
+from rectifier.losses import mining
+from rectifier.losses.comparison import Pairs
+from rectifier.losses.mining import Hard, Profile
+
+
+class ScoredClasses(NamedTuple):
+    """The classes that may be mined, one row each, with their hard samples."""
+
+    columns: Tensor  # (M,) column of each row
+    label: Tensor  # (M,) label of each row
+    scores: Tensor  # (M, N) each sample's score on the class
+    members: Tensor  # (M, N) samples of the class, where it is mined
+    hard: Hard  # (M, kappa)
+
+
+def scored_classes(
+    scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, generator: torch.Generator | None, draw: bool
+) -> ScoredClasses:
+    """Mine each class of the batch; with ``draw`` its samples are drawn at random."""
+    rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
+    label = columns.label_of_column(sizes, scores.device)[rows]
+    every = len(rows) == scores.shape[1]
+    by_class = scores.t().contiguous() if every else scores.t().index_select(0, rows)
+    own = batch.own.t().index_select(0, label)
+    mined = batch.mined[rows][:, None]
+    is_own = own == rows[:, None]
+    members, others = is_own & mined, ~is_own & (own >= 0) & mined
+    priority = torch.rand((2, *own.shape), generator=generator, device=own.device) if draw else None
+    hard = mining.class_level(by_class.detach(), members, others, kappa, priority)
+    return ScoredClasses(rows, label, by_class, members, hard)
+
+
+class ScorePairs:
+    """Class level: the pairs of an anchor are its score beside those of its class's hard samples (Eq. 10)."""
+
+    def __init__(self, scores: Tensor, classes: ScoredClasses, batch: Profile) -> None:
+        self.own_scores = scores.gather(1, batch.own.clamp(min=0)).t()
+        self.hard = classes.hard
+        self.positive = classes.scores.gather(1, classes.hard.positive_idx)
+        self.negative = classes.scores.gather(1, classes.hard.negative_idx)
+        row_of_column = torch.zeros_like(batch.counts).scatter(
+            0, classes.columns, torch.arange(len(classes.columns), device=scores.device)
+        )
+        own = batch.own.t().clamp(min=0)
+        self.row = row_of_column[own]
+        self.is_anchor = (batch.own.t() >= 0) & batch.mined[own]
+
+    @property
+    def bytes_per_anchor(self) -> int:
+        slots = self.positive.shape[1] + self.negative.shape[1]
+        return self.row.shape[0] * slots * 48
+
+    def __call__(self, anchors: Tensor) -> Pairs:
+        row, score = self.row[:, anchors], self.own_scores[:, anchors, None]
+        is_anchor = self.is_anchor[:, anchors, None]
+        itself = self.hard.positive_idx[row] == anchors[None, :, None]
+        return Pairs(
+            (score - self.positive[row]).abs(),
+            self.hard.positive[row] & ~itself & is_anchor,
+            score - self.negative[row],
+            self.hard.negative[row] & is_anchor,
+        )
+
+
+class FeaturePairs:
+    """Instance level: the pairs of an anchor are its distances to its own hard samples (Eq. 11)."""
+
+    def __init__(
+        self,
+        features: Tensor,
+        batch: Profile,
+        kappa: int,
+        normalize: bool,
+        generator: torch.Generator | None,
+        draw: bool,
+    ) -> None:
+        by_label = features[None] if features.dim() == 2 else features.transpose(0, 1)
+        self.features = unit_length(by_label, dim=-1) if normalize else by_label
+        self.own = batch.own.t()
+        self.is_anchor = (self.own >= 0) & batch.mined[self.own.clamp(min=0)]
+        self.kappa = kappa
+        # Drawn once, for pairs may be asked for twice: chunks are computed again in the backward pass.
+        shape = (2, *self.own.shape, self.own.shape[1])
+        self.priority = torch.rand(shape, generator=generator, device=features.device) if draw else None
+
+    @property
+    def bytes_per_anchor(self) -> int:
+        return self.own.shape[0] * self.own.shape[1] * 96
+
+    def __call__(self, anchors: Tensor) -> Pairs:
+        anchor_own = self.own[:, anchors, None]
+        is_anchor = self.is_anchor[:, anchors, None]
+        same = self.own[:, None, :] == anchor_own
+        itself = anchors[:, None] == torch.arange(self.own.shape[1], device=anchors.device)
+        distances = euclidean(self.features[:, anchors], self.features).expand(same.shape)
+        hard = mining.instance_level(
+            distances.detach().float(),  # a float64's last digits are rounding errors, and equal features must tie
+            same & ~itself & is_anchor,
+            ~same & (self.own >= 0)[:, None, :] & is_anchor,
+            self.kappa,
+            None if self.priority is None else self.priority[:, :, anchors],
+        )
+        return Pairs(
+            distances.gather(-1, hard.positive_idx),
+            hard.positive,
+            distances.gather(-1, hard.negative_idx),
+            hard.negative,
+        )
+
+
+def euclidean(anchors: Tensor, samples: Tensor) -> Tensor:
+    """Return the distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``, with slope 0 at distance 0.
+
+    As |x|^2 + |y|^2 - 2 x.y, the one form that needs no (n, N, D) tensor. It cancels where samples are close, so it
+    runs in float64, around the mean, which also keeps reduced-precision matrix units out of it; below the rounding
+    error of that, a distance is 0.
+
+    >>> euclidean(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]))
+    tensor([[[5., 0.]]])
+    """
+    wide = torch.float32 if samples.device.type == "mps" else torch.float64
+    centre = samples.detach().to(wide).mean(1, keepdim=True)
+    x, y = anchors.to(wide) - centre, samples.to(wide) - centre
+    size = x.square().sum(-1)[:, :, None] + y.square().sum(-1)[:, None, :]
+    squared = torch.baddbmm(size, x, y.transpose(1, 2), alpha=-2)
+    apart = squared > size * (200 * torch.finfo(wide).eps)
+    return torch.where(apart, squared, 1).sqrt().to(samples.dtype) * apart

@@ -1,0 +1,271 @@
+"""The Class Rectification Loss: who is minority, which samples are hard, how they are compared, how much it weighs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rectifier import check, columns
+from rectifier.columns import Sizes
+from rectifier.labels import LabelSpace
+from rectifier.losses import mining as mine
+from rectifier.losses.chunks import compare
+from rectifier.losses.comparison import Comparison
+from rectifier.losses.gather import global_batch
+from rectifier.losses.mining import Profile
+from rectifier.losses.pairs import FeaturePairs, ScorePairs, scored_classes
+from rectifier.losses.triplets import hard_triplet_sums
+
+
+class Rectification(NamedTuple):
+    """The loss of each label, and what it was computed from; all ``(A,)``."""
+
+    loss: Tensor
+    mined_classes: Tensor
+    comparisons: Tensor  # triplets, or positive and negative pairs
+
+
+@dataclass(frozen=True)
+class Design:
+    """The options of the loss, checked once."""
+
+    level: str = "class"
+    comparison: str = "relative"
+    kappa: int = 25
+    rho: float = 0.5
+    margin: float | None = None
+    scope: str = "minority"
+    mining: str = "hard"
+    bins: int = 100
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        kappa, rho, margin, bins = self.kappa, self.rho, self.margin, self.bins
+        check.raise_all(
+            [
+                check.choice("level", self.level, ("class", "instance")),
+                check.choice("comparison", self.comparison, ("relative", "absolute", "distribution")),
+                check.choice("scope", self.scope, ("minority", "all")),
+                check.choice("mining", self.mining, ("hard", "random", "all")),
+                check.number("kappa", kappa, "a positive integer", check.is_count(kappa)),
+                check.number("rho", rho, "a number above 0 and at most 1", check.is_real(rho) and 0 < rho <= 1),
+                check.number("margin", margin, "a positive number or None", margin is None or _is_positive(margin)),
+                check.number("bins", bins, "an integer of at least 2", check.is_count(bins) and bins > 1),
+            ]
+        )
+
+    def slots(self, samples: int) -> tuple[int, bool]:
+        """Return how many positives and negatives are mined, and whether they are drawn at random."""
+        return samples if self.mining == "all" else min(self.kappa, samples), self.mining == "random"
+
+    def margins(self, sizes: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return ``(A,)`` margins: 0.5 at class level, at instance level 2 pi / classes (Eq. 12), absolute 1."""
+        if self.margin is None and self.level == "instance" and self.comparison == "relative":
+            return 2 * math.pi / columns.label_sizes(sizes, like.device).to(like.dtype)
+        default = 0.5 if self.level == "class" else 1.0
+        return like.new_full((len(sizes),), default if self.margin is None else self.margin)
+
+
+def class_rectification_loss(
+    logits: Tensor,
+    targets: Tensor,
+    features: Tensor | None = None,
+    *,
+    level: str = "class",
+    comparison: str = "relative",
+    kappa: int = 25,
+    rho: float = 0.5,
+    margin: float | None = None,
+    scope: str = "minority",
+    mining: str = "hard",
+    bins: int = 100,
+    normalize: bool = False,
+    sizes: Sizes | None = None,
+    label_reduction: str = "sum",
+    generator: torch.Generator | None = None,
+    gather: bool = False,
+) -> Tensor:
+    """Compute the Class Rectification Loss of a batch; see ``ClassRectificationLoss`` for the options.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 0.5], [0.0, 1.0], [1.0, 0.0]])
+    >>> class_rectification_loss(logits, torch.tensor([0, 0, 1, 1, 0]))
+    tensor(0.1514)
+    """
+    design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize)
+    check_reduction(label_reduction)
+    with no_autocast(logits):
+        given = prepare(logits, targets, features, sizes, level, gather)
+        scores = columns.log_softmax(given.logits, given.sizes).exp()
+        per_label = rectify(scores, given.targets, given.features, given.sizes, design, generator).loss
+    return reduce_labels(per_label, label_reduction)
+
+
+class ClassRectificationLoss(torch.nn.Module):
+    """The Class Rectification Loss (CRL) of Dong, Gong and Zhu: batch-wise rectification of minority classes.
+
+    In every batch, per label: take the minority classes (Eq. 3), mine their hard positives and negatives (Eqs. 4 to 7)
+    and compare them (Eqs. 9 to 16). Call it as ``loss(logits, targets, features=None)`` with logits ``(N, K)``, integer
+    targets ``(N,)`` or ``(N, A)`` (negative where missing) and, for the instance level, features ``(N, D)`` or
+    ``(N, A, D)``. Inputs are logits, never probabilities.
+
+    Args:
+        level: ``"class"`` compares scores of a class, ``"instance"`` distances between features.
+        comparison: ``"relative"`` (triplets), ``"absolute"`` (pairs) or ``"distribution"`` (histograms).
+        kappa: How many hard positives and how many hard negatives are mined.
+        rho: Minority classes hold together at most this share of the samples.
+        margin: None for the paper's: class level 0.5; instance level 2 pi / classes (relative), 1 (absolute). The
+            distribution comparison has none.
+        scope: Rectify the ``"minority"`` classes or ``"all"`` classes of the batch.
+        mining: Take the ``"hard"`` samples, ``"random"`` ones, or ``"all"``.
+        bins: Nodes of the histograms (distribution).
+        normalize: Scale features to unit length first (instance level).
+        sizes: Classes of each label, as integers or a LabelSpace; None is one label with all columns.
+        label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
+        generator: Where random mining draws from; None is PyTorch's default generator of the device.
+        gather: Under ``torch.distributed``, mine in the joined batch of all ranks.
+
+    >>> loss = ClassRectificationLoss(sizes=[2, 3])
+    >>> loss(torch.zeros(4, 5), torch.tensor([[0, 2], [0, 2], [1, -1], [1, 1]]))
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        level: str = "class",
+        comparison: str = "relative",
+        kappa: int = 25,
+        rho: float = 0.5,
+        margin: float | None = None,
+        scope: str = "minority",
+        mining: str = "hard",
+        bins: int = 100,
+        normalize: bool = False,
+        sizes: Sizes | None = None,
+        label_reduction: str = "sum",
+        generator: torch.Generator | None = None,
+        gather: bool = False,
+    ) -> None:
+        super().__init__()
+        self.design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize)
+        check_reduction(label_reduction)
+        self.sizes = sizes if sizes is None or isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
+        self.label_reduction = label_reduction
+        self.generator = generator
+        self.gather = gather
+
+    def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
+        return class_rectification_loss(
+            logits,
+            targets,
+            features,
+            **vars(self.design),
+            sizes=self.sizes,
+            label_reduction=self.label_reduction,
+            generator=self.generator,
+            gather=self.gather,
+        )
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in vars(self.design).items())
+
+
+def rectify(
+    scores: Tensor,
+    targets: Tensor,
+    features: Tensor | None,
+    sizes: tuple[int, ...],
+    design: Design,
+    generator: torch.Generator | None = None,
+) -> Rectification:
+    """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``."""
+    samples, labels = targets.shape
+    source = scores if design.level == "class" or features is None else features
+    if samples < 2:  # nobody has a positive
+        nothing = torch.zeros(labels, dtype=torch.int64, device=scores.device)
+        return Rectification((source.sum() * 0).expand(labels), nothing, nothing)
+    batch = mine.profile(targets, sizes, design.rho, design.scope)
+    level = _class_level if design.level == "class" else _instance_level
+    loss, comparisons = level(source, batch, sizes, design, generator)
+    label = columns.label_of_column(sizes, scores.device)
+    return Rectification(loss, columns.sum_by_label(batch.mined.long(), label, labels), comparisons)
+
+
+def _class_level(
+    scores: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    kappa, draw = design.slots(scores.shape[0])
+    classes = scored_classes(scores, batch, sizes, kappa, generator, draw)
+    margin = design.margins(sizes, scores)
+    listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
+    if design.comparison == "relative" and not draw and unlisted < listed:
+        sums, triplets = hard_triplet_sums(classes.scores, classes.members, classes.hard, margin[classes.label])
+        total = columns.sum_by_label(triplets, classes.label, len(sizes))
+        return columns.sum_by_label(sums, classes.label, len(sizes)) / total.clamp(min=1), total.long()
+    comparison = Comparison(design.comparison, margin, design.bins, signed=True)
+    return compare(ScorePairs(scores, classes, batch), _all_samples(scores), comparison)
+
+
+def _instance_level(
+    features: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    kappa, draw = design.slots(features.shape[0])
+    pairs = FeaturePairs(features, batch, kappa, design.normalize, generator, draw)
+    comparison = Comparison(design.comparison, design.margins(sizes, features), design.bins, signed=False)
+    return compare(pairs, _all_samples(features), comparison)
+
+
+def _all_samples(tensor: Tensor) -> Tensor:
+    return torch.arange(tensor.shape[0], device=tensor.device)
+
+
+def _is_positive(value: object) -> bool:
+    return check.is_real(value) and value > 0  # type: ignore[operator]
+
+
+class Inputs(NamedTuple):
+    """What a loss was called with, checked and in one form."""
+
+    logits: Tensor
+    targets: Tensor  # (N, A)
+    features: Tensor | None
+    sizes: tuple[int, ...]
+
+
+def prepare(
+    logits: Tensor, targets: Tensor, features: Tensor | None, sizes: Sizes | None, level: str, gather: bool
+) -> Inputs:
+    """Check the arguments of a loss, join the ranks' batches if asked, and leave half precision behind."""
+    known = columns.as_sizes(sizes, logits.shape[-1])
+    check.logits(logits, known)
+    canonical = columns.as_targets(targets, known, columns.label_names(sizes))
+    check.same_length("targets", canonical, "logits", logits)
+    check.same_device("targets", canonical, "logits", logits)
+    used = _at_least_float32(check.features(features, logits, len(known))) if level == "instance" else None
+    logits = _at_least_float32(logits)
+    if gather:
+        logits, canonical, used = global_batch(logits, canonical, used)
+    return Inputs(logits, canonical, used, known)
+
+
+def no_autocast(tensor: Tensor) -> torch.autocast:
+    """Keep autocast out of a loss: scores near 1 need float32's digits."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def reduce_labels(per_label: Tensor, label_reduction: str) -> Tensor:
+    """Sum or average ``(A,)`` over the labels, or leave it."""
+    if label_reduction == "none":
+        return per_label
+    return per_label.sum() if label_reduction == "sum" else per_label.mean()
+
+
+def check_reduction(label_reduction: str) -> None:
+    check.raise_all([check.choice("label_reduction", label_reduction, ("sum", "mean", "none"))])
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

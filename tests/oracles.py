@@ -1,0 +1,170 @@
+"""Slow twins: obvious loop versions of everything vectorised, written from the paper and the design, not the code.
+
+Scalars are kept as tensors only so that autograd gives the gradients to compare with.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def softmax_per_label(logits: Tensor, sizes: list[int]) -> list[Tensor]:
+    start, blocks = 0, []
+    for size in sizes:
+        blocks.append(torch.softmax(logits[:, start : start + size], dim=1))
+        start += size
+    return blocks
+
+
+def minority(labels: list[int], classes: int, rho: float) -> list[int]:
+    """Classes of one label, ascending by count, while they hold at most rho of its samples."""
+    present = [y for y in labels if y >= 0]
+    counts = {c: present.count(c) for c in range(classes) if c in present}
+    taken, running = [], 0
+    for c in sorted(counts, key=lambda c: (counts[c], c)):
+        running += counts[c]
+        if running > rho * len(present):
+            break
+        taken.append(c)
+    return taken
+
+
+def mined(labels: list[int], classes: int, rho: float, scope: str) -> list[int]:
+    present = [y for y in labels if y >= 0]
+    wanted = minority(labels, classes, rho) if scope == "minority" else sorted(set(present))
+    return [c for c in wanted if present.count(c) >= 2 and present.count(c) < len(present)]
+
+
+def hard_of_class(p: Tensor, labels: list[int], c: int, kappa: int) -> tuple[list[int], list[int]]:
+    """The kappa lowest p(c) among the samples of c, the kappa highest among the others."""
+    own = [i for i, y in enumerate(labels) if y == c]
+    other = [i for i, y in enumerate(labels) if y >= 0 and y != c]
+    own.sort(key=lambda i: (p[i, c].item(), i))
+    other.sort(key=lambda i: (-p[i, c].item(), i))
+    return own[:kappa], other[:kappa]
+
+
+def hard_of_anchor(distance: list[float], labels: list[int], a: int, kappa: int) -> tuple[list[int], list[int]]:
+    """The kappa farthest of the anchor's class, the kappa nearest of other classes."""
+    own = [i for i, y in enumerate(labels) if y == labels[a] and i != a]
+    other = [i for i, y in enumerate(labels) if y >= 0 and y != labels[a]]
+    own.sort(key=lambda i: (-distance[i], i))
+    other.sort(key=lambda i: (distance[i], i))
+    return own[:kappa], other[:kappa]
+
+
+def euclid(x: Tensor, y: Tensor) -> Tensor:
+    """Euclidean distance whose slope at 0 is 0."""
+    squared = ((x - y) ** 2).sum()
+    return squared.sqrt() if squared.item() > 0 else squared * 0
+
+
+def anchors_of_label(
+    p: Tensor, features: Tensor | None, labels: list[int], classes: list[int], level: str, kappa: int
+) -> list[tuple[list[Tensor], list[Tensor]]]:
+    """For every anchor its distances to positives and to negatives."""
+    anchors = []
+    for c in classes:
+        for a in [i for i, y in enumerate(labels) if y == c]:
+            if level == "class":
+                own, other = hard_of_class(p, labels, c, kappa)
+                positive = [(p[a, c] - p[i, c]).abs() for i in own if i != a]
+                negative = [p[a, c] - p[i, c] for i in other]
+            else:
+                assert features is not None
+                every = [euclid(features[a], f) for f in features]
+                own, other = hard_of_anchor([d.item() for d in every], labels, a, kappa)
+                positive, negative = [every[i] for i in own], [every[i] for i in other]
+            anchors.append((positive, negative))
+    return anchors
+
+
+def relative(anchors: list[tuple[list[Tensor], list[Tensor]]], margin: float, zero: Tensor) -> Tensor:
+    triplets = [torch.relu(margin + d_p - d_n) for pos, neg in anchors for d_p in pos for d_n in neg]
+    return torch.stack(triplets).mean() if triplets else zero
+
+
+def absolute(anchors: list[tuple[list[Tensor], list[Tensor]]], margin: float, zero: Tensor) -> Tensor:
+    near = [d**2 for pos, _ in anchors for d in pos]
+    far = [torch.relu(margin - d) ** 2 for _, neg in anchors for d in neg]
+    return (torch.stack(near).mean() + torch.stack(far).mean()) / 2 if near else zero
+
+
+def distribution(anchors: list[tuple[list[Tensor], list[Tensor]]], level: str, bins: int, zero: Tensor) -> Tensor:
+    near = [d for pos, _ in anchors for d in pos]
+    far = [d for _, neg in anchors for d in neg]
+    if not near:
+        return zero
+    low, high = (-1.0, 1.0) if level == "class" else (0.0, max(d.item() for d in near + far))
+    h_pos, h_neg = histogram(near, low, high, bins), histogram(far, low, high, bins)
+    return sum((h_pos[t] * sum(h_neg[: t + 1], zero) for t in range(bins)), zero)
+
+
+def histogram(distances: list[Tensor], low: float, high: float, bins: int) -> list[Tensor]:
+    """Triangular weights; a distance on a node belongs to the piece above it, on the last node to the one below."""
+    step = (high - low) / (bins - 1) if high > low else 1.0
+    h = [distances[0] * 0 for _ in range(bins)]
+    for d in distances:
+        t = min(max(math.floor((d.item() - low) / step), 0), bins - 2)
+        h[t] = h[t] + (low + (t + 1) * step - d) / step / len(distances)
+        h[t + 1] = h[t + 1] + (d - low - t * step) / step / len(distances)
+    return h
+
+
+def crl(
+    logits: Tensor,
+    targets: Tensor,
+    features: Tensor | None = None,
+    *,
+    sizes: list[int],
+    level: str = "class",
+    comparison: str = "relative",
+    kappa: int = 25,
+    rho: float = 0.5,
+    margin: float | None = None,
+    scope: str = "minority",
+    mining: str = "hard",
+    bins: int = 100,
+) -> Tensor:
+    """The Class Rectification Loss per label, ``(A,)``."""
+    losses = []
+    zero = logits.sum() * 0 + (0 if features is None else features.sum() * 0)
+    for label, (p, size) in enumerate(zip(softmax_per_label(logits, sizes), sizes, strict=True)):
+        y = targets[:, label].tolist()
+        f = None if features is None else features if features.dim() == 2 else features[:, label]
+        top = len(y) if mining == "all" else kappa
+        anchors = anchors_of_label(p, f, y, mined(y, size, rho, scope), level, top)
+        default = 0.5 if level == "class" else 2 * math.pi / size if comparison == "relative" else 1.0
+        m = default if margin is None else margin
+        if comparison == "relative":
+            losses.append(relative(anchors, m, zero))
+        elif comparison == "absolute":
+            losses.append(absolute(anchors, m, zero))
+        else:
+            losses.append(distribution(anchors, level, bins, zero))
+    return torch.stack(losses)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, sizes: list[int]) -> Tensor:
+    losses = []
+    for label, p in enumerate(softmax_per_label(logits, sizes)):
+        terms = [-p[i, y].log() for i, y in enumerate(targets[:, label].tolist()) if y >= 0]
+        losses.append(torch.stack(terms).mean() if terms else logits.sum() * 0)
+    return torch.stack(losses)
+
+
+def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: list[int]) -> float:
+    per_label = []
+    for label, p in enumerate(softmax_per_label(logits, sizes)):
+        y, guess = targets[:, label].tolist(), p.argmax(1).tolist()
+        shares = []
+        for c in range(sizes[label]):
+            own = [i for i in range(len(y)) if y[i] == c]
+            if own:
+                shares.append(sum(guess[i] == c for i in own) / len(own))
+        if shares:
+            per_label.append(sum(shares) / len(shares))
+    return sum(per_label) / len(per_label) if per_label else math.nan
