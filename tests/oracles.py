@@ -83,8 +83,11 @@ def anchors_of_label(
 
 
 def relative(anchors: list[tuple[list[Tensor], list[Tensor]]], margin: float, zero: Tensor) -> Tensor:
-    triplets = [torch.relu(margin + d_p - d_n) for pos, neg in anchors for d_p in pos for d_n in neg]
-    return torch.stack(triplets).mean() if triplets else zero
+    triplets = []
+    for pos, neg in anchors:
+        for d_p in pos:
+            triplets.append(torch.relu(margin + d_p - torch.stack(neg)))  # one per negative
+    return torch.cat(triplets).mean() if triplets else zero
 
 
 def absolute(anchors: list[tuple[list[Tensor], list[Tensor]]], margin: float, zero: Tensor) -> Tensor:

@@ -1,0 +1,96 @@
+"""Two and three processes against one process on the joined batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from cases import DESIGNS, make_batch
+from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+SIZES = [2, 5]
+UNEVEN = {1: [20], 2: [13, 7], 3: [9, 1, 12]}
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        generator_state = torch.random.get_rng_state()
+        torch.manual_seed(0)
+        self.body, self.head = nn.Linear(6, 4), nn.Linear(4, sum(SIZES))
+        torch.random.set_rng_state(generator_state)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = torch.tanh(self.body(x))
+        return self.head(features), features
+
+
+def objectives(gather: bool) -> dict[str, nn.Module]:
+    counts = [torch.tensor([90, 10]), torch.tensor([60, 20, 10, 6, 4])]
+    built: dict[str, nn.Module] = {}
+    for level, comparison in DESIGNS:
+        options = {"level": level, "comparison": comparison, "kappa": 3}
+        built[f"objective {level} {comparison}"] = RectifiedCrossEntropy(counts, eta=0.9, gather=gather, **options)
+    built["crl alone"] = ClassRectificationLoss(sizes=SIZES, kappa=3, gather=gather)
+    return built
+
+
+def data(samples: int) -> tuple[Tensor, Tensor]:
+    batch = make_batch(SIZES, samples, seed=5, missing=0.1)
+    return torch.randn(samples, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64), batch.targets
+
+
+def losses_and_gradients(model: nn.Module, x: Tensor, targets: Tensor, gather: bool) -> dict[str, list[Tensor]]:
+    results = {}
+    for name, objective in objectives(gather).items():
+        model.zero_grad()
+        logits, features = model(x)
+        loss = objective(logits, targets, features)
+        loss.backward()
+        results[name] = [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+    return results
+
+
+def run_rank(rank: int, world: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    sizes = UNEVEN[world]
+    x, targets = (part.split(sizes)[rank] for part in data(sum(sizes)))
+    model = Network().double()
+    wrapped = DistributedDataParallel(model)
+    results = losses_and_gradients(wrapped, x, targets, gather=True)
+    metric = ClassBalancedAccuracy(SIZES)
+    metric.update(model(x)[0], targets)
+    results["metric"] = [metric.compute()]
+    torch.save(results, f"{folder}/{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_ranks_give_what_one_process_gives_on_the_joined_batch(world: int, tmp_path: Path) -> None:
+    x, targets = data(sum(UNEVEN[world]))
+    model = Network().double()
+    expected = losses_and_gradients(model, x, targets, gather=False)
+    logits = model(x)[0].detach()
+    expected["metric"] = [class_balanced_accuracy(logits, targets, SIZES)]
+    assert all(results[0] > 0 for results in expected.values())
+
+    mp.start_processes(run_rank, (world, str(tmp_path)), nprocs=world, start_method="spawn")
+    for rank in range(world):
+        results = torch.load(tmp_path / f"{rank}.pt")
+        assert results.keys() == expected.keys()
+        for name, values in results.items():
+            for got, want in zip(values, expected[name], strict=True):
+                torch.testing.assert_close(got, want, atol=1e-6, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_gather_without_a_process_group_is_the_local_batch() -> None:
+    batch = make_batch(SIZES, 20)
+    local = ClassRectificationLoss(sizes=SIZES)(*batch[:2])
+    assert ClassRectificationLoss(sizes=SIZES, gather=True)(*batch[:2]) == local
