@@ -88,7 +88,7 @@ def targets(value: object, labels: int) -> Tensor:
         )
     column = value[:, None] if value.dim() == 1 and labels == 1 else value
     if column.dim() != 2 or column.shape[1] != labels:
-        wanted = "of shape (N,) or (N, 1)" if labels == 1 else f"of shape (N, {labels}), one column a label,"
+        wanted = "of shape (N,) or (N, 1)" if labels == 1 else f"of shape (N, {labels}), one column a label"
         fail("targets", wanted, f"shape {tuple(value.shape)}")
     return column.long()
 

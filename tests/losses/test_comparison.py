@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import oracles
 import torch
+
+import oracles
 from rectifier.losses import comparison
 from rectifier.losses.comparison import Comparison, Pairs
 

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+
 from cases import DESIGNS, make_batch
 from rectifier import ClassRectificationLoss, RectifiedCrossEntropy
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from cases import DESIGNS, make_batch
-from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from cases import DESIGNS, make_batch
+from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
 
 SIZES = [2, 5]
 UNEVEN = {1: [20], 2: [13, 7], 3: [9, 1, 12]}

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-import oracles
 import pytest
 import torch
-from cases import Batch, batches, make_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import oracles
+from cases import Batch, batches, make_batch
 from rectifier.losses import mining
 
 TIED = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=20)
@@ -24,7 +25,7 @@ def test_hardest_sorts_and_breaks_ties_by_number(
     assert idx[filled].tolist() == expected
     assert len(idx) == min(kappa, len(values))
     assert filled[: len(expected)].all()
-    assert 0 <= idx.min()
+    assert idx.min() >= 0
     assert idx.max() < len(values)
 
 

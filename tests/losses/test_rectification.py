@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import oracles
 import pytest
 import torch
-from cases import DESIGNS, Batch, batches, make_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
+import oracles
+from cases import DESIGNS, Batch, batches, make_batch
 from rectifier import ClassRectificationLoss, LabelSpace, class_rectification_loss
 from rectifier.losses import chunks
-from torch import Tensor
 
 KAPPAS = st.sampled_from([1, 2, 3, 7, 25, 100])
 RHOS = st.sampled_from([0.1, 0.3, 0.5, 0.8, 1.0])
@@ -47,7 +48,9 @@ def test_equals_the_loop_version(
 
 @pytest.mark.parametrize(("level", "comparison"), DESIGNS)
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize(("sizes", "kappa"), [([2, 2, 2], 4), ([2, 30, 7, 3], 25), ([30], 3), ([2, 2, 2, 2, 2, 2, 40], 5)])
+@pytest.mark.parametrize(
+    ("sizes", "kappa"), [([2, 2, 2], 4), ([2, 30, 7, 3], 25), ([30], 3), ([2, 2, 2, 2, 2, 2, 40], 5)]
+)
 def test_equals_the_loop_version_on_full_batches(
     level: str, comparison: str, ties: bool, sizes: list[int], kappa: int
 ) -> None:
@@ -74,9 +77,7 @@ def test_margin_is_used(level: str, comparison: str) -> None:
 
 @pytest.mark.parametrize(("level", "comparison"), DESIGNS)
 @pytest.mark.parametrize("mining", ["hard", "random", "all"])
-def test_chunks_change_nothing(
-    level: str, comparison: str, mining: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_change_nothing(level: str, comparison: str, mining: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = make_batch([2, 3, 9], 30, seed=2, missing=0.2)
     results = []
     for limit in (chunks.CHUNK_BYTES, 30_000):

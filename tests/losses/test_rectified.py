@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-import oracles
 import pytest
 import torch
-from cases import DESIGNS, Batch, batches, make_batch
 from hypothesis import given, settings
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import oracles
+from cases import DESIGNS, Batch, batches, make_batch
 from rectifier import LabelSpace, LossParts, RectifiedCrossEntropy, class_rectification_loss, imbalance_measure
 from rectifier.columns import log_softmax
 from rectifier.losses.entropy import label_cross_entropy
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 COUNTS = [torch.tensor([900, 100]), torch.tensor([50, 30, 20]), torch.tensor([10, 10])]
 SIZES = [2, 3, 2]
@@ -43,7 +44,9 @@ def test_eta_zero_is_cross_entropy() -> None:
 def test_is_the_weighted_sum_of_both_losses(level: str, comparison: str, reduction: str) -> None:
     batch = batch_of_three_labels()
     eta = 0.7
-    objective = RectifiedCrossEntropy(COUNTS, eta, label_reduction=reduction, level=level, comparison=comparison, kappa=4)
+    objective = RectifiedCrossEntropy(
+        COUNTS, eta, label_reduction=reduction, level=level, comparison=comparison, kappa=4
+    )
     omega = torch.tensor([1 - 500 / 900, 1 - (100 / 3) / 50, 0.0])
     crl = oracles.crl(*batch[:3], sizes=SIZES, level=level, comparison=comparison, kappa=4)
     ce = oracles.cross_entropy(*batch[:2], SIZES)

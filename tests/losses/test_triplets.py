@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from cases import make_batch
 from rectifier import columns
 from rectifier.losses import comparison, mining
