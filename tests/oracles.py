@@ -85,8 +85,7 @@ def anchors_of_label(
 def relative(anchors: list[tuple[list[Tensor], list[Tensor]]], margin: float, zero: Tensor) -> Tensor:
     triplets = []
     for pos, neg in anchors:
-        for d_p in pos:
-            triplets.append(torch.relu(margin + d_p - torch.stack(neg)))  # one per negative
+        triplets += [torch.relu(margin + d_p - torch.stack(neg)) for d_p in pos]  # one per negative
     return torch.cat(triplets).mean() if triplets else zero
 
 

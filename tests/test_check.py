@@ -117,7 +117,7 @@ def test_wrong_option(name: str) -> None:
 
 
 def test_all_wrong_options_are_reported_at_once() -> None:
-    with pytest.raises(ValueError, match="level(.|\n)*kappa(.|\n)*rho"):
+    with pytest.raises(ValueError, match=r"level(.|\n)*kappa(.|\n)*rho"):
         ClassRectificationLoss(level="x", kappa=-1, rho=0)
 
 

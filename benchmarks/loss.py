@@ -1,0 +1,112 @@
+"""Time and memory of the Class Rectification Loss, forward and backward, beside what one could use instead.
+
+    python benchmarks/loss.py [--device cuda] [--rounds 30] [--json FILE]
+
+All candidates of a row take turns in one run; ratios are to ours with scope "minority".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import measure
+import rivals
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from rectifier import class_rectification_loss
+
+SHAPES = {
+    "small (1 x 4, batch 24)": ([4], 24),
+    "CelebA (40 x 2, batch 256)": ([2] * 40, 256),
+    "X-Domain (9 labels, 178 classes, batch 128)": ([6, 9, 11, 14, 16, 18, 20, 29, 55], 128),
+    "CIFAR-100 (1 x 100, batch 256)": ([100], 256),
+    "ImageNet-LT (1 x 1000, batch 1024)": ([1000], 1024),
+}
+LEVELS = ("class", "instance")
+COMPARISONS = ("relative", "absolute", "distribution")
+
+
+def batch(sizes: list[int], samples: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Long-tailed targets (class i as often as 1 / (i + 1)), logits of a half-trained network, 64-d features."""
+    g = torch.Generator().manual_seed(0)
+    targets = torch.stack(
+        [torch.multinomial(1 / torch.arange(1, size + 1.0), samples, True, generator=g) for size in sizes], 1
+    )
+    logits = torch.randn(samples, sum(sizes), generator=g)
+    offsets = torch.tensor([sum(sizes[:a]) for a in range(len(sizes))])
+    logits.scatter_add_(1, targets + offsets, torch.full(targets.shape, 2.0))
+    features = torch.randn(samples, len(sizes), 64, generator=g)
+    return logits.to(device).requires_grad_(), targets.to(device), features.to(device).requires_grad_()
+
+
+def forward_backward(loss: Callable[[], Tensor], inputs: tuple[Tensor, ...]) -> None:
+    torch.autograd.grad(loss(), inputs, allow_unused=True)
+
+
+def candidates(
+    sizes: list[int], samples: int, level: str, comparison: str, device: str, small: bool
+) -> dict[str, Callable[[], object]]:
+    logits, targets, features = batch(sizes, samples, device)
+    step = partial(forward_backward, inputs=(logits, features))
+    ours = partial(class_rectification_loss, logits, targets, features, level=level, comparison=comparison, sizes=sizes)
+    found: dict[str, Callable[[], object]] = {
+        "ours": lambda: step(ours),
+        "ours, all classes": lambda: step(partial(ours, scope="all")),
+    }
+    if device == "cuda":
+        found["ours, captured"] = measure.captured(found["ours"])
+    if level == "class" and comparison == "relative":
+        found["dense per class"] = lambda: step(lambda: rivals.dense_per_class(logits, targets, sizes))
+        found["dense at once"] = lambda: step(lambda: rivals.dense_at_once(logits, targets, sizes))
+        if small:
+            found["loop over triplets"] = lambda: step(lambda: rivals.triplet_loop(logits, targets, sizes))
+    if level == "instance" and comparison == "relative":
+        found["metric-learning"] = lambda: step(lambda: rivals.metric_learning(features, targets))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--json", type=Path, help="also write every number to this file")
+    arguments = parser.parse_args()
+    cuda = arguments.device == "cuda"
+    console = Console()
+    console.print(f"{measure.hardware(cuda)}, commit {measure.commit()}, median of {arguments.rounds} rounds")
+    rows = []
+    for shape, (sizes, samples) in SHAPES.items():
+        table = Table("design", "candidate", "ms", "ratio to ours", "peak MiB", title=shape, title_justify="left")
+        for level in LEVELS:
+            for comparison in COMPARISONS:
+                small = shape.startswith("small")
+                runs = candidates(sizes, samples, level, comparison, arguments.device, small)
+                times = measure.milliseconds(runs, arguments.rounds, cuda)
+                for name, run in runs.items():
+                    memory = measure.peak_bytes(run, cuda) / 2**20
+                    ratio = times[name] / times["ours"]
+                    table.add_row(
+                        f"{level} {comparison}" if name == "ours" else "",
+                        name,
+                        f"{times[name]:.2f}",
+                        f"{ratio:.2f}",
+                        f"{memory:.1f}",
+                        end_section=name == list(runs)[-1],
+                    )
+                    row = {"shape": shape, "level": level, "comparison": comparison, "candidate": name}
+                    rows.append(row | {"ms": times[name], "ratio": ratio, "peak_mib": memory})
+        console.print(table)
+    if arguments.json:
+        header = {"hardware": measure.hardware(cuda), "commit": measure.commit(), "rounds": arguments.rounds}
+        arguments.json.write_text(json.dumps(header | {"rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Time and peak memory of a function, side by side with others."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+def milliseconds(candidates: dict[str, Callable[[], object]], rounds: int, cuda: bool) -> dict[str, float]:
+    """Return the median time of each candidate; all take turns, so that a slow moment hits all of them."""
+    for run in candidates.values():
+        for _ in range(3):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            if cuda:
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            run()
+            if cuda:
+                torch.cuda.synchronize()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: median(taken) for name, taken in times.items()}
+
+
+def peak_bytes(run: Callable[[], object], cuda: bool) -> int:
+    """Return how far memory rises above what is held before the call."""
+    if cuda:
+        torch.cuda.synchronize()
+        held = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - held
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        run()
+    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
+    running = highest = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        running += event.nbytes()
+        highest = max(highest, running)
+    return highest
+
+
+def captured(run: Callable[[], object]) -> Callable[[], object]:
+    """Capture a function as a CUDA graph and return its replay."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def hardware(cuda: bool) -> str:
+    name = torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads, {_processor()}"
+    return f"{name}, Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def commit() -> str:
+    """Return the commit of this checkout, marked where files differ from it."""
+    here = Path(__file__).parent
+    found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True)
+    return found.stdout.strip() or "unknown"
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
