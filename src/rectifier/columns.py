@@ -82,15 +82,24 @@ def own_columns(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return torch.where(targets >= 0, targets + offsets(sizes, targets.device), -1)
 
 
-def log_softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Return ``(N, K)`` log-probabilities, one softmax per label.
+def softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(N, K)`` probabilities, one softmax per label.
 
-    >>> log_softmax(torch.zeros(1, 6), (4, 2)).exp().tolist()
+    >>> softmax(torch.zeros(1, 6), (4, 2)).tolist()
     [[0.25, 0.25, 0.25, 0.25, 0.5, 0.5]]
     """
+    return _on_each_label(torch.softmax, logits, sizes)
+
+
+def log_softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(N, K)`` log-probabilities, one softmax per label."""
+    return _on_each_label(torch.log_softmax, logits, sizes)
+
+
+def _on_each_label(function: Callable[[Tensor, int], Tensor], logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
     if len(set(sizes)) == 1:
-        return logits.reshape(-1, len(sizes), sizes[0]).log_softmax(-1).flatten(1)
-    blocks = [block.log_softmax(-1).flatten(1) for block in _padded_blocks(logits, sizes)]
+        return function(logits.reshape(-1, len(sizes), sizes[0]), -1).flatten(1)
+    blocks = [function(block, -1).flatten(1) for block in _padded_blocks(logits, sizes)]
     return _rearrange(
         torch.cat(blocks, 1), _padded_to_plain(sizes, logits.device), _plain_to_padded(sizes, logits.device)
     )

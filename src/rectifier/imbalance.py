@@ -25,7 +25,7 @@ def class_counts(targets: Tensor, sizes: Sizes | None = None) -> list[Tensor]:
     """
     resolved = _resolve(targets, sizes)
     canonical = columns.as_targets(targets, resolved, columns.label_names(sizes))
-    return list(column_counts(canonical, resolved).split(list(resolved)))
+    return list(_counts(canonical, resolved).split(list(resolved)))
 
 
 def imbalance_ratio(counts: Counts) -> Tensor:
@@ -69,13 +69,11 @@ def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0
     """
     resolved = _resolve(targets, sizes)
     canonical = columns.as_targets(targets, resolved, columns.label_names(sizes))
-    return minority_of_counts(column_counts(canonical, resolved), resolved, rho)
+    return minority_of_counts(_counts(canonical, resolved), resolved, rho)
 
 
-def column_counts(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Count the samples of each class over all labels at once: int64 ``(K,)``, from checked targets ``(N, A)``."""
-    total = sum(sizes)
-    own = columns.own_columns(targets, sizes)
+def column_counts(own: Tensor, total: int) -> Tensor:
+    """Count the samples of each of ``total`` columns: int64 ``(K,)``, from ``columns.own_columns``."""
     slots = torch.where(own >= 0, own, total).flatten()  # missing labels fall into a slot behind the last column
     return torch.zeros(total + 1, dtype=torch.int64, device=own.device).index_add(0, slots, torch.ones_like(slots))[:-1]
 
@@ -137,6 +135,10 @@ def step_profile(classes: int, largest: int, smallest: int, minority: float = 0.
         check.fail("minority", "a share from 0 to 1", repr(minority))
     small = round(classes * minority)
     return [largest] * (classes - small) + [smallest] * small
+
+
+def _counts(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    return column_counts(columns.own_columns(targets, sizes), sum(sizes))
 
 
 def _resolve(targets: Tensor, sizes: Sizes | None) -> tuple[int, ...]:

@@ -35,8 +35,9 @@ def count_correct(
     check.logits(logits, sizes)
     canonical = columns.as_targets(targets, sizes, names)
     check.same_length("targets", canonical, "logits", logits)
+    own = columns.own_columns(canonical, sizes)
     hit = columns.argmax(logits, sizes) == canonical
-    return column_counts(torch.where(hit, canonical, -1), sizes), column_counts(canonical, sizes)
+    return column_counts(torch.where(hit, own, -1), sum(sizes)), column_counts(own, sum(sizes))
 
 
 def sensitivity(correct: Tensor, total: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def test_counting_equals_listing(kappa: int, ties: bool, dtype: torch.dtype) -> 
                 pairs = ScorePairs(scores, classes, profile)(torch.arange(40))
                 sums, triplets = comparison.relative_sums(pairs, margin)
             else:
-                by_class = hard_triplet_sums(classes.scores, classes.members, classes.hard, margin[classes.label])
+                by_class = hard_triplet_sums(scores, classes, margin[classes.label])
                 sums, triplets = (columns.sum_by_label(part, classes.label, 3) for part in by_class)
             (sums / triplets).sum().backward()
             results.append((sums, triplets.to(dtype), logits.grad))
@@ -40,13 +40,13 @@ def test_counting_equals_listing(kappa: int, ties: bool, dtype: torch.dtype) -> 
 
 def test_listed_by_hand() -> None:
     """Two anchors, each the other's positive, one negative: max(0, m + |p_a - p_+| - (p_a - p_-))."""
-    scores = torch.tensor([[0.7, 0.4, 0.6]])
-    members = torch.tensor([[True, True, False]])
-    hard = mining.class_level(scores, members, ~members, 25)
-    total, triplets = hard_triplet_sums(scores, members, hard, torch.tensor([0.5]))
+    scores = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.6, 0.4]])
+    profile = mining.profile(torch.tensor([[0], [0], [1]]), (2,), 0.5, "all")
+    classes = scored_classes(scores, profile, (2,), 25, None, draw=False)
+    total, triplets = hard_triplet_sums(scores, classes, torch.full((2,), 0.5)[classes.label])
     by_hand = (0.5 + 0.3 - (0.7 - 0.6)) + (0.5 + 0.3 - (0.4 - 0.6))
-    torch.testing.assert_close(total, torch.tensor([by_hand]))
-    assert triplets.tolist() == [2]
+    assert total.sum().item() == pytest.approx(by_hand)
+    assert triplets.sum().item() == 2
 
 
 def test_distances_are_exact_and_flat_at_zero() -> None:

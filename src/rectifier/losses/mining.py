@@ -37,13 +37,14 @@ def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> 
 
     A class needs two samples, or an anchor would have no positive, and one negative.
     """
-    counts = column_counts(targets, sizes)
+    own = columns.own_columns(targets, sizes)
+    counts = column_counts(own, sum(sizes))
     label = columns.label_of_column(sizes, counts.device)
     samples = columns.sum_by_label(counts, label, len(sizes))[label]
     mined = (counts >= 2) & (counts < samples)
     if scope == "minority":
         mined = mined & minority_of_counts(counts, sizes, rho)
-    return Profile(columns.own_columns(targets, sizes), counts, mined)
+    return Profile(own, counts, mined)
 
 
 def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor:
@@ -112,15 +113,13 @@ def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[T
         order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
         # An eligible value is finite, so it stands before every ineligible one.
         return order[..., :kappa], eligible.gather(-1, order[..., :kappa])
-    # top-k leaves ties open. Floats from 0 up sort like their bits, so value and number fit one integer without ties.
+    # top-k leaves ties open. Floats from 0 up sort like their bits; those and the sample's number share one integer.
     bits = values.contiguous().view(torch.int32).long()
-    last = size - 1
-    number = last - torch.arange(size, device=values.device)
-    key = ((bits if largest else _HIGHEST - bits) << 32) | number
-    key = key.masked_fill(~eligible, -1).topk(kappa, dim=-1).values
-    filled = key >= 0
-    return torch.where(filled, last - (key & _LOW), 0), filled
+    number = torch.arange(size, 0, -1, device=values.device)
+    key = torch.add(number, bits, alpha=_MOST_SAMPLES if largest else -_MOST_SAMPLES)
+    key, idx = key.masked_fill_(~eligible, _NEVER).topk(kappa, dim=-1)
+    return idx, key > _NEVER
 
 
-_HIGHEST = 0x7FFFFFFF
-_LOW = 0xFFFFFFFF
+_MOST_SAMPLES = 2**32
+_NEVER = torch.iinfo(torch.int64).min

@@ -20,9 +20,9 @@ from rectifier.losses.mining import Hard, Profile
 class ScoredClasses(NamedTuple):
     """The classes that may be mined, one row each, with their hard samples."""
 
-    columns: Tensor  # (M,) column of each row
+    column: Tensor  # (M,) column of each row
     label: Tensor  # (M,) label of each row
-    scores: Tensor  # (M, N) each sample's score on the class
+    scores: Tensor  # (M, N) each sample's score on the class, without gradient
     members: Tensor  # (M, N) samples of the class, where it is mined
     hard: Hard  # (M, kappa)
 
@@ -33,14 +33,13 @@ def scored_classes(
     """Mine each class of the batch; with ``draw`` its samples are drawn at random."""
     rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
     label = columns.label_of_column(sizes, scores.device)[rows]
-    every = len(rows) == scores.shape[1]
-    by_class = scores.t().contiguous() if every else scores.t().index_select(0, rows)
+    by_class = scores.detach().t().index_select(0, rows)
     own = batch.own.t().index_select(0, label)
     mined = batch.mined[rows][:, None]
     is_own = own == rows[:, None]
     members, others = is_own & mined, ~is_own & (own >= 0) & mined
     priority = torch.rand((2, *own.shape), generator=generator, device=own.device) if draw else None
-    hard = mining.class_level(by_class.detach(), members, others, kappa, priority)
+    hard = mining.class_level(by_class, members, others, kappa, priority)
     return ScoredClasses(rows, label, by_class, members, hard)
 
 
@@ -48,16 +47,14 @@ class ScorePairs:
     """Class level: the pairs of an anchor are its score beside those of its class's hard samples (Eq. 10)."""
 
     def __init__(self, scores: Tensor, classes: ScoredClasses, batch: Profile) -> None:
-        self.own_scores = scores.gather(1, batch.own.clamp(min=0)).t()
-        self.hard = classes.hard
-        self.positive = classes.scores.gather(1, classes.hard.positive_idx)
-        self.negative = classes.scores.gather(1, classes.hard.negative_idx)
-        row_of_column = torch.zeros_like(batch.counts).scatter(
-            0, classes.columns, torch.arange(len(classes.columns), device=scores.device)
-        )
-        own = batch.own.t().clamp(min=0)
+        hard, own = classes.hard, batch.own.t().clamp(min=0)
+        row_of_column = torch.zeros_like(batch.counts).scatter(0, classes.column, _count(classes.column))
+        self.hard = hard
         self.row = row_of_column[own]
         self.is_anchor = (batch.own.t() >= 0) & batch.mined[own]
+        column = classes.column[:, None]
+        places = [(hard.positive_idx, column), (hard.negative_idx, column), (_count(own[0]), own)]
+        self.positive, self.negative, self.own_scores = _take(scores, places)
 
     @property
     def bytes_per_anchor(self) -> int:
@@ -74,6 +71,18 @@ class ScorePairs:
             score - self.negative[row],
             self.hard.negative[row] & is_anchor,
         )
+
+
+def _take(scores: Tensor, places: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """Return the scores at each (sample, column), in one indexing, for its gradient is as large as all scores."""
+    flat = [sample * scores.shape[1] + column for sample, column in places]
+    taken = scores.reshape(-1).index_select(0, torch.cat([idx.flatten() for idx in flat]))
+    parts = taken.split([idx.numel() for idx in flat])
+    return [part.reshape(idx.shape) for part, idx in zip(parts, flat, strict=True)]
+
+
+def _count(tensor: Tensor) -> Tensor:
+    return torch.arange(tensor.shape[0], device=tensor.device)
 
 
 class FeaturePairs:

@@ -99,7 +99,7 @@ def class_rectification_loss(
     check_reduction(label_reduction)
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, level, gather)
-        scores = columns.log_softmax(given.logits, given.sizes).exp()
+        scores = columns.softmax(given.logits, given.sizes)
         per_label = rectify(scores, given.targets, given.features, given.sizes, design, generator).loss
     return reduce_labels(per_label, label_reduction)
 
@@ -202,7 +202,7 @@ def _class_level(
     margin = design.margins(sizes, scores)
     listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
     if design.comparison == "relative" and not draw and unlisted < listed:
-        sums, triplets = hard_triplet_sums(classes.scores, classes.members, classes.hard, margin[classes.label])
+        sums, triplets = hard_triplet_sums(scores, classes, margin[classes.label])
         total = columns.sum_by_label(triplets, classes.label, len(sizes))
         return columns.sum_by_label(sums, classes.label, len(sizes)) / total.clamp(min=1), total.long()
     comparison = Comparison(design.comparison, margin, design.bins, signed=True)

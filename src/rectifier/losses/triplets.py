@@ -11,81 +11,97 @@ import torch
 from torch import Tensor
 
 from rectifier.columns import table
+from rectifier.losses import chunks
 from rectifier.losses.comparison import reached
 from rectifier.losses.mining import Hard
+from rectifier.losses.pairs import ScoredClasses
 
 
-def hard_triplet_sums(scores: Tensor, members: Tensor, hard: Hard, margin: Tensor) -> tuple[Tensor, Tensor]:
+def hard_triplet_sums(scores: Tensor, classes: ScoredClasses, margin: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum over all triplets of each class (Eqs. 9 and 10) and their number, both ``(M,)``.
 
-    The sum is piecewise linear in the scores ``(M, N)``, so it equals margin * active + sum(coefficient * score), where
-    both count active triplets and have no gradient of their own. ``margin`` is ``(M,)``.
+    The sum is piecewise linear in the scores, so it equals margin * active + sum(coefficient * score), where both count
+    active triplets and have no gradient of their own. ``scores`` is ``(N, K)``, ``margin`` ``(M,)``.
     """
     with torch.no_grad():
-        active, coefficient, triplets = _count_active(scores, members, hard, margin)
-    return margin * active + (coefficient * scores).sum(-1), triplets
+        rows = max(1, chunks.CHUNK_BYTES // _bytes_per_class(classes))
+        parts = [_count_active(*chunk) for chunk in zip(*_split(classes, margin, rows), strict=True)]
+        active, coefficient, triplets = (torch.cat(part) for part in zip(*parts, strict=True))
+    by_class = scores.t().index_select(0, classes.column)
+    return margin * active + (coefficient * by_class).sum(-1), triplets
 
 
-def _count_active(scores: Tensor, members: Tensor, hard: Hard, margin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _count_active(scores: Tensor, members: Tensor, margin: Tensor, *mined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the active triplets ``(M,)``, each score's coefficient ``(M, N)`` and the number of triplets ``(M,)``."""
-    kappa = hard.positive.shape[-1]
-    low, high = _ascending_pairs(kappa, scores.device)
-    positive = scores.gather(1, hard.positive_idx)
-    filled = hard.positive.to(scores.dtype)
+    hard = Hard(*mined)
+    low, high = _ascending_pairs(hard.positive.shape[1], scores.device)
+    positive, filled = scores.gather(1, hard.positive_idx), hard.positive.to(scores.dtype)
     hard_positives = filled.sum(1, keepdim=True)
     outside = members.sum(1, keepdim=True) - hard_positives  # anchors beyond the hard positives
 
-    # What a triplet adds to its negative's score: for the pairs with the anchor below the positive, then for each
-    # positive with any anchor above it.
-    below = positive[:, high] - 2 * positive[:, low]
-    offset = margin[:, None] + torch.cat([below, -positive], 1)
+    # How many triplets each entry stands for: a pair with its lower end as the anchor, then each positive with the
+    # anchors above it, hard positives and others, which all have the same triplets.
+    is_pair = filled.index_select(1, low) * filled.index_select(1, high)
+    anchors_above = (filled.flip(1).cumsum(1).flip(1) - 1 + outside) * filled
+    weight = torch.cat([is_pair, anchors_above], 1)
+
+    gap = positive.index_select(1, high) - positive.index_select(1, low)
+    offset = margin[:, None] - torch.cat([positive.index_select(1, low) - gap, positive], 1)
     negative = scores.gather(1, hard.negative_idx).neg().masked_fill(~hard.negative, float("inf"))
     active = torch.searchsorted(negative, offset)
-
-    above = (hard_positives - 1 - torch.arange(kappa, device=scores.device)).clamp(min=0) + outside
-    anchors = torch.cat([filled[:, low] * filled[:, high], above * filled], 1)
-    in_negative = reached(active, anchors, negative.shape[1])
+    in_negative = reached(active, weight, negative.shape[1]) * hard.negative
 
     active = active.to(scores.dtype)
-    grid = active[:, _search_of_pair(kappa, scores.device)].reshape(-1, kappa, kappa)  # [anchor, positive]
-    grid = grid * filled[:, :, None] * filled[:, None, :]
-    side = (positive[:, :, None] - positive[:, None, :]).sign()  # the derivative of |p_a - p_+|, 0 where they tie
-    side.diagonal(dim1=1, dim2=2).fill_(0)
-    grid.diagonal(dim1=1, dim2=2).fill_(0)
-    in_positive = (grid * (side - 1)).sum(2) - (grid * side).sum(1)
+    below, above = active.split([len(low), filled.shape[1]], dim=1)
+    in_positive = _pair_slopes(gap.sign(), below * is_pair, above.index_select(1, low) * is_pair, low, high, filled)
+    in_outside, of_outside = _outside_slopes(scores, members, positive, filled, above * filled, outside)
 
-    # An anchor outside can tie only with the last hard positives; |p_a - p_+| has no slope then, and -p_a remains. The
-    # coefficient of every member of that score is set, and taken back from the hard positives among them.
-    base = active[:, low.shape[0] :] * filled
-    last = positive[:, -1:]
-    ties = (positive == last) * filled * filled[:, -1:]
-    tied = members & (scores == last)
-    tied_outside = tied.sum(1, keepdim=True) - ties.sum(1, keepdim=True)
-    slope = (base * ties).sum(1, keepdim=True)
-    coefficient = tied * -slope
-    in_positive += slope * ties - base * (outside - tied_outside * ties)
-    coefficient.scatter_add_(1, hard.positive_idx, in_positive * filled)
-    coefficient.scatter_add_(1, hard.negative_idx, in_negative * hard.negative)
-
+    coefficient = in_outside.scatter_add_(1, hard.positive_idx, (in_positive + of_outside) * filled)
+    coefficient.scatter_add_(1, hard.negative_idx, in_negative)
     pairs = (hard_positives + outside - 1) * hard_positives
-    return (active * anchors).sum(1), coefficient, (pairs * hard.negative.sum(1, keepdim=True)).squeeze(1)
+    return (active * weight).sum(1), coefficient, (pairs * hard.negative.sum(1, keepdim=True)).squeeze(1)
 
 
-@table
-def _ascending_pairs(kappa: int, device: torch.device) -> Tensor:
-    """``(2, pairs)``: the pairs low < high of kappa sorted positives."""
-    pairs: Tensor = torch.triu_indices(kappa, kappa, 1, device=device)
-    return pairs
+def _pair_slopes(side: Tensor, below: Tensor, above: Tensor, low: Tensor, high: Tensor, slots: Tensor) -> Tensor:
+    """Return ``(M, kappa)``: the slope of the loss in each hard positive, from the pairs of hard positives.
 
-
-@table
-def _search_of_pair(kappa: int, device: torch.device) -> Tensor:
-    """``(kappa * kappa,)``: for [anchor, positive] the search to read.
-
-    It is the pair's own where the anchor is the lower one, else the positive's, which stands behind all pairs.
+    A pair counts ``below`` active triplets m + |p_+ - p_a| - p_a + p_- with its lower end as the anchor, and ``above``
+    with its upper end. ``side`` is the slope of |p_high - p_low|: 1, or 0 where the two tie.
     """
-    low, high = _ascending_pairs(kappa, device)
-    number = low.shape[0] + torch.arange(kappa, device=device).repeat(kappa, 1)
-    number[low, high] = torch.arange(low.shape[0], device=device)
-    flat: Tensor = number.flatten()
-    return flat
+    to_high = below * side + above * (side - 1)
+    to_low = -below * (side + 1) - above * side
+    return torch.zeros_like(slots).index_add(1, high, to_high).index_add(1, low, to_low)
+
+
+def _outside_slopes(
+    scores: Tensor, members: Tensor, positive: Tensor, filled: Tensor, above: Tensor, outside: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the slopes from anchors outside the hard positives: in all scores ``(M, N)``, in hard positives.
+
+    Such an anchor leaves only -p_+, unless it ties with the positive, which must then be scored like the last one: then
+    |p_a - p_+| has no slope and -p_a remains. That slope is set for every member of this score, and taken back from
+    the hard positives among them.
+    """
+    last = positive[:, -1:]
+    tie = (positive == last) * filled * filled[:, -1:]
+    tied = members & (scores == last)
+    tied_outside = tied.sum(1, keepdim=True) - tie.sum(1, keepdim=True)
+    slope = (above * tie).sum(1, keepdim=True)
+    return tied * -slope, slope * tie - above * (outside - tied_outside * tie)
+
+
+def _bytes_per_class(classes: ScoredClasses) -> int:
+    slots, samples = classes.hard.positive.shape[1], classes.scores.shape[1]
+    return 40 * (slots * (slots + 1) // 2 + samples)
+
+
+def _split(classes: ScoredClasses, margin: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
+    tensors = (classes.scores, classes.members, margin, *classes.hard)
+    return [tensor.split(rows) for tensor in tensors]
+
+
+@table
+def _ascending_pairs(slots: int, device: torch.device) -> Tensor:
+    """``(2, pairs)``: the pairs low < high of sorted positives."""
+    pairs: Tensor = torch.triu_indices(slots, slots, 1, device=device)
+    return pairs
