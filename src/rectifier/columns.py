@@ -113,9 +113,16 @@ def argmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return torch.cat(best, 1)[:, _label_order(sizes, logits.device)]
 
 
-def sum_by_label(values: Tensor, label: Tensor, labels: int) -> Tensor:
-    """Add up ``values`` ``(M,)`` over the entries of each label, ``label`` ``(M,)``; gives ``(A,)``."""
-    return values.new_zeros(labels).index_add(0, label, values)
+def sum_by_label(values: Tensor, sizes: tuple[int, ...], label: Tensor | None = None) -> Tensor:
+    """Add up over the columns of each label: ``(A,)`` from ``(K,)``, or from some columns with their labels ``(M,)``.
+
+    >>> sum_by_label(torch.tensor([1, 2, 3]), (2, 1))
+    tensor([3, 3])
+    """
+    if len(set(sizes)) == 1 and len(values) == sum(sizes):
+        return values.reshape(len(sizes), -1).sum(1, dtype=values.dtype)
+    label = label_of_column(sizes, values.device) if label is None else label
+    return values.new_zeros(len(sizes)).index_add(0, label, values)
 
 
 @table

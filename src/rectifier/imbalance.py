@@ -73,20 +73,21 @@ def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0
 
 
 def column_counts(own: Tensor, total: int) -> Tensor:
-    """Count the samples of each of ``total`` columns: int64 ``(K,)``, from ``columns.own_columns``."""
+    """Count the samples of each of ``total`` columns: int32 ``(K,)``, from ``columns.own_columns``."""
     slots = torch.where(own >= 0, own, total).flatten()  # missing labels fall into a slot behind the last column
-    return torch.zeros(total + 1, dtype=torch.int64, device=own.device).index_add(0, slots, torch.ones_like(slots))[:-1]
+    one = torch.ones((), dtype=torch.int32, device=own.device)  # GPUs add int32 atomically, int64 only after a sort
+    return torch.zeros(total + 1, dtype=torch.int32, device=own.device).index_add(0, slots, one.expand(len(slots)))[:-1]
 
 
 def minority_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float) -> Tensor:
     """Apply the rule of ``minority_classes`` to the counts ``(K,)`` of a batch."""
     label = columns.label_of_column(sizes, counts.device)
-    samples = columns.sum_by_label(counts, label, len(sizes))
+    samples = columns.sum_by_label(counts, sizes)
     # One stable sort by (label, count); labels stay contiguous, so `label` also names the sorted entries' labels.
     order = ((label << 32) + counts).argsort(stable=True)
     ascending = counts[order]
     running = ascending.cumsum(0) - (samples.cumsum(0) - samples)[label]
-    taken = (running <= rho * samples.to(_exact(counts.device))[label]) & (ascending > 0)
+    taken = (running <= (rho * samples.to(_exact(counts.device)))[label]) & (ascending > 0)
     return torch.zeros_like(taken).scatter(0, order, taken)
 
 
@@ -138,7 +139,7 @@ def step_profile(classes: int, largest: int, smallest: int, minority: float = 0.
 
 
 def _counts(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    return column_counts(columns.own_columns(targets, sizes), sum(sizes))
+    return column_counts(columns.own_columns(targets, sizes), sum(sizes)).long()
 
 
 def _resolve(targets: Tensor, sizes: Sizes | None) -> tuple[int, ...]:

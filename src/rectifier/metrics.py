@@ -37,7 +37,7 @@ def count_correct(
     check.same_length("targets", canonical, "logits", logits)
     own = columns.own_columns(canonical, sizes)
     hit = columns.argmax(logits, sizes) == canonical
-    return column_counts(torch.where(hit, own, -1), sum(sizes)), column_counts(own, sum(sizes))
+    return column_counts(torch.where(hit, own, -1), sum(sizes)).long(), column_counts(own, sum(sizes)).long()
 
 
 def sensitivity(correct: Tensor, total: Tensor) -> Tensor:
@@ -47,11 +47,10 @@ def sensitivity(correct: Tensor, total: Tensor) -> Tensor:
 
 def balanced_mean(correct: Tensor, total: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Average sensitivities over the present classes of each label, then over the labels that have any."""
-    label, labels = columns.label_of_column(sizes, total.device), len(sizes)
     present = total > 0
     shares = torch.where(present, correct / total.clamp(min=1), 0)
-    classes = columns.sum_by_label(present.to(shares.dtype), label, labels)
-    means = columns.sum_by_label(shares, label, labels) / classes.clamp(min=1)
+    classes = columns.sum_by_label(present.to(shares.dtype), sizes)
+    means = columns.sum_by_label(shares, sizes) / classes.clamp(min=1)
     return means.sum() / (classes > 0).sum()
 
 

@@ -27,11 +27,11 @@ def test_counting_equals_listing(kappa: int, ties: bool, dtype: torch.dtype) -> 
             scores = columns.log_softmax(logits, sizes).exp()
             classes = scored_classes(scores, profile, sizes, kappa, None, draw=False)
             if listed:
-                pairs = ScorePairs(scores, classes, profile)(torch.arange(40))
+                pairs = ScorePairs(scores, classes, profile)(slice(0, 40))
                 sums, triplets = comparison.relative_sums(pairs, margin)
             else:
                 by_class = hard_triplet_sums(scores, classes, margin[classes.label])
-                sums, triplets = (columns.sum_by_label(part, classes.label, 3) for part in by_class)
+                sums, triplets = (columns.sum_by_label(part, sizes, classes.label) for part in by_class)
             (sums / triplets).sum().backward()
             results.append((sums, triplets.to(dtype), logits.grad))
         for counted, expected in zip(*results, strict=True):

@@ -20,25 +20,26 @@ class PairSource(Protocol):
     @property
     def bytes_per_anchor(self) -> int: ...
 
-    def __call__(self, anchors: Tensor) -> Pairs: ...
+    def __call__(self, anchors: slice) -> Pairs: ...
 
 
-def compare(source: PairSource, anchors: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
+def compare(source: PairSource, samples: int, comparison: Comparison) -> tuple[Tensor, Tensor]:
     """Return the loss of each label and the number of its triplets or pairs, both ``(A,)``."""
-    chunks = anchors.split(max(1, CHUNK_BYTES // source.bytes_per_anchor))
+    size = max(1, CHUNK_BYTES // source.bytes_per_anchor)
+    chunks = [slice(first, first + size) for first in range(0, samples, size)]
     if len(chunks) == 1:
-        pairs = source(anchors)
+        pairs = source(chunks[0])
         sums = comparison.sums(pairs, comparison.reach(pairs))
     else:
         sums = _sums_of_chunks(source, chunks, comparison)
     return comparison.loss(sums), comparison.count(sums)
 
 
-def _sums_of_chunks(source: PairSource, chunks: tuple[Tensor, ...], comparison: Comparison) -> Sums:
+def _sums_of_chunks(source: PairSource, chunks: list[slice], comparison: Comparison) -> Sums:
     with torch.no_grad():  # where a histogram ends depends on the whole batch, so it is known before the first sum
         reach = torch.stack([comparison.reach(source(chunk)) for chunk in chunks]).amax(0)
 
-    def sums_of(chunk: Tensor) -> Sums:
+    def sums_of(chunk: slice) -> Sums:
         return comparison.sums(source(chunk), reach)
 
     parts = [checkpoint(sums_of, chunk, use_reentrant=False) for chunk in chunks]

@@ -86,7 +86,7 @@ def reached(active: Tensor, weight: Tensor, length: int) -> Tensor:
     tensor([2., 1., 1.])
     """
     ends = weight.new_zeros((*active.shape[:-1], length + 1)).scatter_add(-1, active, weight)
-    return ends.flip(-1).cumsum(-1).flip(-1)[..., 1:]
+    return weight.sum(-1, keepdim=True) - ends.cumsum(-1)[..., :-1]
 
 
 def relative_loss(sums: Sums) -> Tensor:

@@ -18,7 +18,7 @@ from rectifier.imbalance import column_counts, minority_of_counts
 class Profile(NamedTuple):
     """The classes of one batch: who is where, and which classes are mined."""
 
-    own: Tensor  # (N, A) column of each sample's class, -1 where missing
+    own: Tensor  # (A, N) column of each sample's class, -1 where missing
     counts: Tensor  # (K,) samples of each class
     mined: Tensor  # (K,) classes whose neighbourhood is rectified
 
@@ -37,10 +37,9 @@ def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> 
 
     A class needs two samples, or an anchor would have no positive, and one negative.
     """
-    own = columns.own_columns(targets, sizes)
+    own = columns.own_columns(targets, sizes).t().contiguous()
     counts = column_counts(own, sum(sizes))
-    label = columns.label_of_column(sizes, counts.device)
-    samples = columns.sum_by_label(counts, label, len(sizes))[label]
+    samples = columns.sum_by_label(counts, sizes)[columns.label_of_column(sizes, counts.device)]
     mined = (counts >= 2) & (counts < samples)
     if scope == "minority":
         mined = mined & minority_of_counts(counts, sizes, rho)
@@ -108,10 +107,10 @@ def hardest(
 def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[Tensor, Tensor]:
     size = values.shape[-1]
     kappa = min(kappa, size)
-    if values.dtype != torch.float32:
+    if values.dtype != torch.float32 or (values.is_cuda and size <= _SORTED_AT_ONCE):
         signed = values if largest else -values
         order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
-        # An eligible value is finite, so it stands before every ineligible one.
+        # An eligible value is finite, so it stands before all that are not.
         return order[..., :kappa], eligible.gather(-1, order[..., :kappa])
     # top-k leaves ties open. Floats from 0 up sort like their bits; those and the sample's number share one integer.
     bits = values.contiguous().view(torch.int32).long()
@@ -121,5 +120,6 @@ def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[T
     return idx, key > _NEVER
 
 
+_SORTED_AT_ONCE = 4096  # rows that a GPU sorts in one kernel, sooner than it finds the top-k of them
 _MOST_SAMPLES = 2**32
 _NEVER = torch.iinfo(torch.int64).min

@@ -34,7 +34,7 @@ def scored_classes(
     rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
     label = columns.label_of_column(sizes, scores.device)[rows]
     by_class = scores.detach().t().index_select(0, rows)
-    own = batch.own.t().index_select(0, label)
+    own = batch.own.index_select(0, label)
     mined = batch.mined[rows][:, None]
     is_own = own == rows[:, None]
     members, others = is_own & mined, ~is_own & (own >= 0) & mined
@@ -47,11 +47,10 @@ class ScorePairs:
     """Class level: the pairs of an anchor are its score beside those of its class's hard samples (Eq. 10)."""
 
     def __init__(self, scores: Tensor, classes: ScoredClasses, batch: Profile) -> None:
-        hard, own = classes.hard, batch.own.t().clamp(min=0)
-        row_of_column = torch.zeros_like(batch.counts).scatter(0, classes.column, _count(classes.column))
+        hard, own = classes.hard, batch.own.clamp(min=0)
         self.hard = hard
-        self.row = row_of_column[own]
-        self.is_anchor = (batch.own.t() >= 0) & batch.mined[own]
+        self.row = own if len(classes.column) == scores.shape[1] else _row_of_column(classes.column, batch)[own]
+        self.is_anchor = (batch.own >= 0) & batch.mined[own]
         column = classes.column[:, None]
         places = [(hard.positive_idx, column), (hard.negative_idx, column), (_count(own[0]), own)]
         self.positive, self.negative, self.own_scores = _take(scores, places)
@@ -61,16 +60,25 @@ class ScorePairs:
         slots = self.positive.shape[1] + self.negative.shape[1]
         return self.row.shape[0] * slots * 48
 
-    def __call__(self, anchors: Tensor) -> Pairs:
+    def __call__(self, anchors: slice) -> Pairs:
         row, score = self.row[:, anchors], self.own_scores[:, anchors, None]
         is_anchor = self.is_anchor[:, anchors, None]
-        itself = self.hard.positive_idx[row] == anchors[None, :, None]
+        itself = _of_row(self.hard.positive_idx, row) == _count(self.row.t())[anchors, None]
         return Pairs(
-            (score - self.positive[row]).abs(),
-            self.hard.positive[row] & ~itself & is_anchor,
-            score - self.negative[row],
-            self.hard.negative[row] & is_anchor,
+            (score - _of_row(self.positive, row)).abs(),
+            _of_row(self.hard.positive, row) & ~itself & is_anchor,
+            score - _of_row(self.negative, row),
+            _of_row(self.hard.negative, row) & is_anchor,
         )
+
+
+def _of_row(values: Tensor, row: Tensor) -> Tensor:
+    """``values[row]``, whose gradient by ``index_select`` needs no sorting."""
+    return values.index_select(0, row.flatten()).reshape(*row.shape, -1)
+
+
+def _row_of_column(column: Tensor, batch: Profile) -> Tensor:
+    return torch.zeros_like(batch.mined, dtype=torch.int64).scatter(0, column, _count(column))
 
 
 def _take(scores: Tensor, places: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
@@ -99,7 +107,7 @@ class FeaturePairs:
     ) -> None:
         by_label = features[None] if features.dim() == 2 else features.transpose(0, 1)
         self.features = unit_length(by_label, dim=-1) if normalize else by_label
-        self.own = batch.own.t()
+        self.own = batch.own
         self.is_anchor = (self.own >= 0) & batch.mined[self.own.clamp(min=0)]
         self.kappa = kappa
         # Drawn once, for pairs may be asked for twice: chunks are computed again in the backward pass.
@@ -110,11 +118,12 @@ class FeaturePairs:
     def bytes_per_anchor(self) -> int:
         return self.own.shape[0] * self.own.shape[1] * 96
 
-    def __call__(self, anchors: Tensor) -> Pairs:
+    def __call__(self, anchors: slice) -> Pairs:
         anchor_own = self.own[:, anchors, None]
         is_anchor = self.is_anchor[:, anchors, None]
         same = self.own[:, None, :] == anchor_own
-        itself = anchors[:, None] == torch.arange(self.own.shape[1], device=anchors.device)
+        number = _count(self.own.t())
+        itself = number[anchors, None] == number
         distances = euclidean(self.features[:, anchors], self.features).expand(same.shape)
         hard = mining.instance_level(
             distances.detach().float(),  # a float64's last digits are rounding errors, and equal features must tie

@@ -190,8 +190,7 @@ def rectify(
     batch = mine.profile(targets, sizes, design.rho, design.scope)
     level = _class_level if design.level == "class" else _instance_level
     loss, comparisons = level(source, batch, sizes, design, generator)
-    label = columns.label_of_column(sizes, scores.device)
-    return Rectification(loss, columns.sum_by_label(batch.mined.long(), label, labels), comparisons)
+    return Rectification(loss, columns.sum_by_label(batch.mined.int(), sizes).long(), comparisons)
 
 
 def _class_level(
@@ -203,10 +202,10 @@ def _class_level(
     listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
     if design.comparison == "relative" and not draw and unlisted < listed:
         sums, triplets = hard_triplet_sums(scores, classes, margin[classes.label])
-        total = columns.sum_by_label(triplets, classes.label, len(sizes))
-        return columns.sum_by_label(sums, classes.label, len(sizes)) / total.clamp(min=1), total.long()
+        total = columns.sum_by_label(triplets, sizes, classes.label)
+        return columns.sum_by_label(sums, sizes, classes.label) / total.clamp(min=1), total.long()
     comparison = Comparison(design.comparison, margin, design.bins, signed=True)
-    return compare(ScorePairs(scores, classes, batch), _all_samples(scores), comparison)
+    return compare(ScorePairs(scores, classes, batch), len(scores), comparison)
 
 
 def _instance_level(
@@ -215,11 +214,7 @@ def _instance_level(
     kappa, draw = design.slots(features.shape[0])
     pairs = FeaturePairs(features, batch, kappa, design.normalize, generator, draw)
     comparison = Comparison(design.comparison, design.margins(sizes, features), design.bins, signed=False)
-    return compare(pairs, _all_samples(features), comparison)
-
-
-def _all_samples(tensor: Tensor) -> Tensor:
-    return torch.arange(tensor.shape[0], device=tensor.device)
+    return compare(pairs, len(features), comparison)
 
 
 def _is_positive(value: object) -> bool:
