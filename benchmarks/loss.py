@@ -11,6 +11,7 @@ import argparse
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import measure
@@ -67,7 +68,7 @@ def candidates(
         found["dense at once"] = lambda: step(lambda: rivals.dense_at_once(logits, targets, sizes))
         if small:
             found["loop over triplets"] = lambda: step(lambda: rivals.triplet_loop(logits, targets, sizes))
-    if level == "instance" and comparison == "relative":
+    if level == "instance" and comparison == "relative" and find_spec("pytorch_metric_learning"):
         found["metric-learning"] = lambda: step(lambda: rivals.metric_learning(features, targets))
     return found
 
@@ -80,7 +81,9 @@ def main() -> None:
     arguments = parser.parse_args()
     cuda = arguments.device == "cuda"
     console = Console()
-    console.print(f"{measure.hardware(cuda)}, commit {measure.commit()}, median of {arguments.rounds} rounds")
+    console.print(f"{measure.hardware(cuda)}\ncommit {measure.commit()}, median of {arguments.rounds} rounds")
+    if not find_spec("pytorch_metric_learning"):
+        console.print("pytorch-metric-learning is not installed and left out")
     rows = []
     for shape, (sizes, samples) in SHAPES.items():
         table = Table("design", "candidate", "ms", "ratio to ours", "peak MiB", title=shape, title_justify="left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import time
@@ -40,6 +41,7 @@ def peak_bytes(run: Callable[[], object], cuda: bool) -> int:
         run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - held
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces every start otherwise
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         run()
     events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -28,9 +28,9 @@ CLASSES = 100
 def training_step(objective: Callable[[Tensor, Tensor], Tensor], batch: int) -> Callable[[], object]:
     """Return one step of SGD on a fixed batch whose classes follow the paper's power law."""
     torch.manual_seed(0)
-    model = resnet32(CLASSES).cuda().to(memory_format=torch.channels_last)
+    model = resnet32(CLASSES).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), momentum=0.9, weight_decay=5e-4, fused=True)
-    images = torch.randn(batch, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+    images = torch.randn(batch, 3, 32, 32, device="cuda")
     counts = torch.tensor(power_law_profile(CLASSES, 500, 25), dtype=torch.float32)
     targets = torch.multinomial(counts, batch, replacement=True).cuda()
 
