@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,13 +16,18 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def milliseconds(candidates: dict[str, Callable[[], object]], rounds: int, cuda: bool) -> dict[str, float]:
-    """Return the median time of each candidate; all take turns, so that a slow moment hits all of them."""
+    """Return the median time of each candidate.
+
+    All take turns, so that a slow moment hits all of them, and in changing order, so that none always follows the one
+    that leaves the caches cold.
+    """
+    order = random.Random(0)
     for run in candidates.values():
         for _ in range(3):
             run()
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
-        for name, run in candidates.items():
+        for name, run in order.sample(list(candidates.items()), len(candidates)):
             if cuda:
                 torch.cuda.synchronize()
             start = time.perf_counter()

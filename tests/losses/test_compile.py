@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from cases import DESIGNS, make_batch
-from rectifier import ClassRectificationLoss, RectifiedCrossEntropy
+from rectifier import ClassRectificationLoss, RectifiedCrossEntropy, class_rectification_loss
 
 LAYOUTS = {"binary": [2] * 4, "mixed": [3, 7, 2], "very unequal": [2, 2, 2, 2, 2, 2, 40], "many classes": [30]}
 
@@ -20,7 +21,7 @@ def fresh_compiler() -> object:
     torch._dynamo.reset()
 
 
-def assert_same_compiled(loss: torch.nn.Module, sizes: list[int], backend: str) -> None:
+def assert_same_compiled(loss: Callable[..., torch.Tensor], sizes: list[int], backend: str) -> None:
     compiled = torch.compile(loss, fullgraph=True, backend=backend)
     with torch._dynamo.config.patch(error_on_recompile=True):
         for seed in range(3):
@@ -63,6 +64,13 @@ def test_generated_code_gives_the_same(level: str, comparison: str, mining: str,
 def test_the_whole_objective_is_one_graph() -> None:
     counts = [torch.tensor([90, 10]), torch.tensor([50, 30, 20])]
     assert_same_compiled(RectifiedCrossEntropy(counts, eta=0.5), [2, 3], "aot_eager")
+
+
+def test_the_function_is_one_graph() -> None:
+    def loss(logits: torch.Tensor, targets: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        return class_rectification_loss(logits, targets, comparison="absolute", kappa=3, sizes=[3, 7, 2])
+
+    assert_same_compiled(loss, [3, 7, 2], "aot_eager")
 
 
 def test_two_layouts_fit_one_graph() -> None:

@@ -8,7 +8,10 @@ import torch
 from cases import DESIGNS, Batch, make_batch
 from rectifier import ClassRectificationLoss, RectifiedCrossEntropy
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
+]
 
 LAYOUTS = {"binary": [2] * 6, "mixed": [3, 7, 2], "many classes": [60]}
 
@@ -83,6 +86,16 @@ def test_generated_kernels_give_the_same(level: str, comparison: str, layout: st
             torch.testing.assert_close(value, expected, atol=1e-5, rtol=1e-5)
             (gradient,), (reference,) = torch.autograd.grad(value, source), torch.autograd.grad(expected, source)
             torch.testing.assert_close(gradient, reference, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_generated_kernels_of_the_objective_give_the_same() -> None:
+    torch._dynamo.reset()
+    objective = RectifiedCrossEntropy([torch.tensor([90, 10])] * 4, eta=0.5).cuda()
+    compiled = torch.compile(objective, fullgraph=True)
+    for seed in range(3):
+        logits, targets, _ = on_gpu(make_batch([2] * 4, 50, seed, dtype=torch.float32))
+        torch.testing.assert_close(compiled(logits, targets), objective(logits, targets), atol=1e-5, rtol=1e-5)
 
 
 def test_the_objective_waits_for_nothing_in_autocast() -> None:

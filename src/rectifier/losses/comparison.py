@@ -6,7 +6,6 @@ that may be added over any parts of a batch (``*_sums``) and those sums into one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -25,8 +24,7 @@ class Pairs(NamedTuple):
 Sums = tuple[Tensor, ...]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """One of the three comparisons, with what it needs to know."""
 
     name: str

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
+from rectifier import columns
 from rectifier.columns import Sizes
 from rectifier.labels import LabelSpace
 from rectifier.losses import mining as mine
 from rectifier.losses.chunks import compare
 from rectifier.losses.comparison import Comparison
-from rectifier.losses.gather import global_batch
+from rectifier.losses.design import Design, check_reduction, reduce_labels
+from rectifier.losses.inputs import no_autocast, prepare
 from rectifier.losses.mining import Profile
 from rectifier.losses.pairs import FeaturePairs, ScorePairs, scored_classes
 from rectifier.losses.triplets import hard_triplet_sums
@@ -27,47 +26,6 @@ class Rectification(NamedTuple):
     loss: Tensor
     mined_classes: Tensor
     comparisons: Tensor  # triplets, or positive and negative pairs
-
-
-@dataclass(frozen=True)
-class Design:
-    """The options of the loss, checked once."""
-
-    level: str = "class"
-    comparison: str = "relative"
-    kappa: int = 25
-    rho: float = 0.5
-    margin: float | None = None
-    scope: str = "minority"
-    mining: str = "hard"
-    bins: int = 100
-    normalize: bool = False
-
-    def __post_init__(self) -> None:
-        kappa, rho, margin, bins = self.kappa, self.rho, self.margin, self.bins
-        check.raise_all(
-            [
-                check.choice("level", self.level, ("class", "instance")),
-                check.choice("comparison", self.comparison, ("relative", "absolute", "distribution")),
-                check.choice("scope", self.scope, ("minority", "all")),
-                check.choice("mining", self.mining, ("hard", "random", "all")),
-                check.number("kappa", kappa, "a positive integer", check.is_count(kappa)),
-                check.number("rho", rho, "a number above 0 and at most 1", check.is_real(rho) and 0 < rho <= 1),
-                check.number("margin", margin, "a positive number or None", margin is None or _is_positive(margin)),
-                check.number("bins", bins, "an integer of at least 2", check.is_count(bins) and bins > 1),
-            ]
-        )
-
-    def slots(self, samples: int) -> tuple[int, bool]:
-        """Return how many positives and negatives are mined, and whether they are drawn at random."""
-        return samples if self.mining == "all" else min(self.kappa, samples), self.mining == "random"
-
-    def margins(self, sizes: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return ``(A,)`` margins: 0.5 at class level, at instance level 2 pi / classes (Eq. 12), absolute 1."""
-        if self.margin is None and self.level == "instance" and self.comparison == "relative":
-            return 2 * math.pi / columns.label_sizes(sizes, like.device).to(like.dtype)
-        default = 0.5 if self.level == "class" else 1.0
-        return like.new_full((len(sizes),), default if self.margin is None else self.margin)
 
 
 def class_rectification_loss(
@@ -95,13 +53,9 @@ def class_rectification_loss(
     >>> class_rectification_loss(logits, torch.tensor([0, 0, 1, 1, 0]))
     tensor(0.1514)
     """
-    design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize)
-    check_reduction(label_reduction)
-    with no_autocast(logits):
-        given = prepare(logits, targets, features, sizes, level, gather)
-        scores = columns.softmax(given.logits, given.sizes)
-        per_label = rectify(scores, given.targets, given.features, given.sizes, design, generator).loss
-    return reduce_labels(per_label, label_reduction)
+    design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize).checked()
+    per_label = _per_label(logits, targets, features, sizes, design, generator, gather)
+    return reduce_labels(per_label, check_reduction(label_reduction))
 
 
 class ClassRectificationLoss(torch.nn.Module):
@@ -150,27 +104,33 @@ class ClassRectificationLoss(torch.nn.Module):
         gather: bool = False,
     ) -> None:
         super().__init__()
-        self.design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize)
-        check_reduction(label_reduction)
+        self.design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize).checked()
         self.sizes = sizes if sizes is None or isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
-        self.label_reduction = label_reduction
+        self.label_reduction = check_reduction(label_reduction)
         self.generator = generator
         self.gather = gather
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        return class_rectification_loss(
-            logits,
-            targets,
-            features,
-            **vars(self.design),
-            sizes=self.sizes,
-            label_reduction=self.label_reduction,
-            generator=self.generator,
-            gather=self.gather,
-        )
+        per_label = _per_label(logits, targets, features, self.sizes, self.design, self.generator, self.gather)
+        return reduce_labels(per_label, self.label_reduction)
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in vars(self.design).items())
+        return ", ".join(f"{name}={value!r}" for name, value in self.design._asdict().items())
+
+
+def _per_label(
+    logits: Tensor,
+    targets: Tensor,
+    features: Tensor | None,
+    sizes: Sizes | None,
+    design: Design,
+    generator: torch.Generator | None,
+    gather: bool,
+) -> Tensor:
+    with no_autocast(logits):
+        given = prepare(logits, targets, features, sizes, design.level, gather)
+        scores = columns.softmax(given.logits, given.sizes)
+        return rectify(scores, given.targets, given.features, given.sizes, design, generator).loss
 
 
 def rectify(
@@ -215,52 +175,3 @@ def _instance_level(
     pairs = FeaturePairs(features, batch, kappa, design.normalize, generator, draw)
     comparison = Comparison(design.comparison, design.margins(sizes, features), design.bins, signed=False)
     return compare(pairs, len(features), comparison)
-
-
-def _is_positive(value: object) -> bool:
-    return check.is_real(value) and value > 0  # type: ignore[operator]
-
-
-class Inputs(NamedTuple):
-    """What a loss was called with, checked and in one form."""
-
-    logits: Tensor
-    targets: Tensor  # (N, A)
-    features: Tensor | None
-    sizes: tuple[int, ...]
-
-
-def prepare(
-    logits: Tensor, targets: Tensor, features: Tensor | None, sizes: Sizes | None, level: str, gather: bool
-) -> Inputs:
-    """Check the arguments of a loss, join the ranks' batches if asked, and leave half precision behind."""
-    known = columns.as_sizes(sizes, logits.shape[-1])
-    check.logits(logits, known)
-    canonical = columns.as_targets(targets, known, columns.label_names(sizes))
-    check.same_length("targets", canonical, "logits", logits)
-    check.same_device("targets", canonical, "logits", logits)
-    used = _at_least_float32(check.features(features, logits, len(known))) if level == "instance" else None
-    logits = _at_least_float32(logits)
-    if gather:
-        logits, canonical, used = global_batch(logits, canonical, used)
-    return Inputs(logits, canonical, used, known)
-
-
-def no_autocast(tensor: Tensor) -> torch.autocast:
-    """Keep autocast out of a loss: scores near 1 need float32's digits."""
-    return torch.autocast(tensor.device.type, enabled=False)
-
-
-def reduce_labels(per_label: Tensor, label_reduction: str) -> Tensor:
-    """Sum or average ``(A,)`` over the labels, or leave it."""
-    if label_reduction == "none":
-        return per_label
-    return per_label.sum() if label_reduction == "sum" else per_label.mean()
-
-
-def check_reduction(label_reduction: str) -> None:
-    check.raise_all([check.choice("label_reduction", label_reduction, ("sum", "mean", "none"))])
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -11,8 +11,10 @@ from rectifier import check, columns
 from rectifier.columns import Sizes
 from rectifier.imbalance import Counts, as_count_list, loss_weight
 from rectifier.labels import LabelSpace
+from rectifier.losses.design import Design, check_reduction, reduce_labels
 from rectifier.losses.entropy import label_cross_entropy
-from rectifier.losses.rectification import Design, check_reduction, no_autocast, prepare, rectify, reduce_labels
+from rectifier.losses.inputs import no_autocast, prepare
+from rectifier.losses.rectification import rectify
 
 
 class LossParts(NamedTuple):
@@ -73,10 +75,9 @@ class RectifiedCrossEntropy(torch.nn.Module):
             if columns.as_sizes(sizes) != self.sizes:
                 check.fail("sizes", f"those of class_counts, {self.sizes}", columns.as_sizes(sizes))
             self.sizes = sizes if isinstance(sizes, LabelSpace) else self.sizes
-        check.option_names(design, Design.__dataclass_fields__)
-        self.design = Design(**design)
-        check_reduction(label_reduction)
-        self.label_reduction = label_reduction
+        check.option_names(design, Design._fields)
+        self.design = Design(**design).checked()
+        self.label_reduction = check_reduction(label_reduction)
         self.gather = gather
         self.generator = generator
         self.register_buffer("class_counts", torch.cat(counts))
@@ -99,7 +100,7 @@ class RectifiedCrossEntropy(torch.nn.Module):
         return LossParts(loss, *(part.detach() for part in logged))
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in vars(self.design).items())
+        return ", ".join(f"{name}={value!r}" for name, value in self.design._asdict().items())
 
 
 def _eta(eta: float) -> float:

@@ -1,0 +1,46 @@
+"""From what a loss is called with to one canonical form: checked, joined over ranks, in float32 or better."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rectifier import check, columns
+from rectifier.columns import Sizes
+from rectifier.losses.gather import global_batch
+
+
+class Inputs(NamedTuple):
+    """What a loss was called with, checked and in one form."""
+
+    logits: Tensor
+    targets: Tensor  # (N, A)
+    features: Tensor | None
+    sizes: tuple[int, ...]
+
+
+def prepare(
+    logits: Tensor, targets: Tensor, features: Tensor | None, sizes: Sizes | None, level: str, gather: bool
+) -> Inputs:
+    """Check the arguments of a loss, join the ranks' batches if asked, and leave half precision behind."""
+    known = columns.as_sizes(sizes, logits.shape[-1])
+    check.logits(logits, known)
+    canonical = columns.as_targets(targets, known, columns.label_names(sizes))
+    check.same_length("targets", canonical, "logits", logits)
+    check.same_device("targets", canonical, "logits", logits)
+    used = _at_least_float32(check.features(features, logits, len(known))) if level == "instance" else None
+    logits = _at_least_float32(logits)
+    if gather:
+        logits, canonical, used = global_batch(logits, canonical, used)
+    return Inputs(logits, canonical, used, known)
+
+
+def no_autocast(tensor: Tensor) -> torch.autocast:
+    """Keep autocast out of a loss: scores near 1 need float32's digits."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
