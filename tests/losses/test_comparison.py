@@ -18,7 +18,7 @@ def test_relative_by_hand() -> None:
     pairs = one_anchor([0.5, 2.0], [1.0, 2.5])
     sums = comparing.sums(pairs, comparing.reach(pairs))
     assert comparing.loss(sums).item() == 3.0 / 4
-    assert comparing.count(sums).item() == 4
+    assert comparing.number(sums).item() == 4
 
 
 def test_absolute_by_hand() -> None:
@@ -26,7 +26,7 @@ def test_absolute_by_hand() -> None:
     pairs = one_anchor([0.5, 2.0], [0.5, 3.0])
     sums = comparing.sums(pairs, comparing.reach(pairs))
     assert comparing.loss(sums).item() == ((0.25 + 4) / 2 + 0.25 / 2) / 2
-    assert comparing.count(sums).item() == 4
+    assert comparing.number(sums).item() == 4
 
 
 def test_distribution_is_one_when_negatives_are_nearer_and_zero_when_they_are_not() -> None:

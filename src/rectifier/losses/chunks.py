@@ -32,7 +32,7 @@ def compare(source: PairSource, samples: int, comparison: Comparison) -> tuple[T
         sums = comparison.sums(pairs, comparison.reach(pairs))
     else:
         sums = _sums_of_chunks(source, chunks, comparison)
-    return comparison.loss(sums), comparison.count(sums)
+    return comparison.loss(sums), comparison.number(sums)
 
 
 def _sums_of_chunks(source: PairSource, chunks: list[slice], comparison: Comparison) -> Sums:

@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
         by_name = {"relative": relative_loss, "absolute": absolute_loss, "distribution": distribution_loss}
         return by_name[self.name](sums)
 
-    def count(self, sums: Sums) -> Tensor:
+    def number(self, sums: Sums) -> Tensor:
         """Return the number of triplets, or of pairs of both kinds."""
         return sums[1] if self.name == "relative" else sums[1] + sums[3]
 
