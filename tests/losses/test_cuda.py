@@ -11,6 +11,7 @@ from rectifier import ClassRectificationLoss, RectifiedCrossEntropy
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
+    pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream"),
 ]
 
 LAYOUTS = {"binary": [2] * 6, "mixed": [3, 7, 2], "many classes": [60]}
