@@ -80,6 +80,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write every number to this file")
     arguments = parser.parse_args()
     cuda = arguments.device == "cuda"
+    if cuda and not torch.cuda.is_available():
+        parser.error("no CUDA device is available here")
     console = Console()
     console.print(f"{measure.hardware(cuda)}\ncommit {measure.commit()}, median of {arguments.rounds} rounds")
     if not find_spec("pytorch_metric_learning"):

@@ -62,6 +62,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--json", type=Path, help="also write every number to this file")
     arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("a captured step needs a CUDA device, and none is available here")
     torch.backends.cudnn.benchmark = True  # the fastest cross-entropy step there is to compare with
     steps = {name: training_step(objective, arguments.batch) for name, objective in objectives().items()}
     graphs = {name: measure.captured(step) for name, step in steps.items()}

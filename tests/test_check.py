@@ -34,7 +34,7 @@ INPUTS = {
         TypeError,
         r"Expected targets to be an integer tensor of class indices, but got a torch.float32 tensor.*targets.long\(\)",
     ),
-    "targets that are no tensor": (dict(targets=[0, 1]), TypeError, "targets to be an int64 tensor .*, but got list"),
+    "targets that are no tensor": (dict(targets=[0, 1]), TypeError, "targets to be an integer tensor .*, but got list"),
     "boolean targets": (dict(targets=TARGETS.bool()), TypeError, "targets to be an integer tensor .* torch.bool"),
     "wrong number of labels": (
         dict(targets=TARGETS[:, :1]),
@@ -56,6 +56,17 @@ INPUTS = {
         dict(logits=LOGITS.long()),
         TypeError,
         "logits to be a floating point tensor, but got a torch.int64",
+    ),
+    "logits that are no tensor": (
+        dict(logits=[[0.0] * 5] * 4),
+        TypeError,
+        "logits to be a floating point tensor, .* list",
+    ),
+    "logits without a dimension": (dict(logits=torch.tensor(1.0)), ValueError, r"logits to be of shape \(N, K\)"),
+    "forgotten sizes": (
+        dict(logits=LOGITS, targets=TARGETS, sizes=None),
+        ValueError,
+        r"targets to be of shape \(N,\) or \(N, 1\), but got shape \(4, 2\). For several labels pass sizes; one-hot",
     ),
     "logits of three dimensions": (dict(logits=LOGITS[None]), ValueError, r"logits to be of shape \(N, K\)"),
     "missing features": (
@@ -123,6 +134,9 @@ def test_all_wrong_options_are_reported_at_once() -> None:
 
 OBJECTIVES = {
     "unknown option": (dict(kapa=3), TypeError, "every option to be among level, .* 'kapa'. Did you mean 'kappa'"),
+    "misspelt reduction": (dict(label_reducton="sum"), TypeError, "Did you mean 'label_reduction'"),
+    "infinite eta": (dict(eta=float("inf")), ValueError, "eta to be a number of at least 0, but got inf"),
+    "infinite margin": (dict(margin=float("inf")), ValueError, "margin to be a positive number or None, but got inf"),
     "negative eta": (dict(eta=-1), ValueError, "eta to be a number of at least 0, but got -1"),
     "alpha above one": (dict(alpha=1.5), ValueError, r"alpha to be from 0 to 1, but got 1.5"),
     "alpha for other labels": (

@@ -30,6 +30,13 @@ def test_minority_equals_the_loop_version(batch: Batch, rho: float) -> None:
         assert mask[label].nonzero().flatten().tolist() == sorted(expected)
 
 
+def test_the_edge_is_that_of_plain_arithmetic() -> None:
+    """0.29 * 100 is a hair below 29 in Python; in float32 it would be 29, and the class would change sides."""
+    targets = [0] * 71 + [1] * 29
+    assert oracles.minority(targets, 2, 0.29) == []
+    assert not minority_classes(torch.tensor(targets), [2], 0.29).any()
+
+
 def test_minority_by_hand() -> None:
     """Counts 5, 2, 0, 2, 1: ascending 1, 2, 2 hold exactly half; ties go to the lower class."""
     targets = torch.tensor([0] * 5 + [1] * 2 + [3] * 2 + [4])
@@ -60,7 +67,7 @@ def test_omega_is_what_is_missing_to_balance(counts: list[int]) -> None:
     top = max(counts)
     missing = sum(top - n for n in counts)
     assert omega == pytest.approx(missing / (len(counts) * top) if top else 0.0, abs=1e-6)
-    assert 0 <= omega < 1 or math.isclose(omega, 1, abs_tol=1e-6)
+    assert 0 <= omega < 1
 
 
 def test_ratio_and_weight_of_several_labels() -> None:
@@ -106,7 +113,16 @@ def test_profiles_refuse_what_cannot_be() -> None:
         step_profile(10, 9, 3, minority=2)
 
 
+def test_wrong_rho_says_so() -> None:
+    with pytest.raises(ValueError, match="rho to be a number above 0 and at most 1, but got 5"):
+        minority_classes(torch.tensor([0, 1]), rho=5)
+
+
 def test_wrong_counts_say_which() -> None:
+    with pytest.raises(TypeError, match="class_counts to be a 1-d tensor, or a list with one per label, but got 5"):
+        imbalance_measure(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="class_counts to be non-negative, but got nan"):
+        imbalance_measure(torch.tensor([1.0, float("nan")]))
     with pytest.raises(ValueError, match=r"class_counts\[1\] to be non-negative, but got -1"):
         imbalance_measure([torch.tensor([1, 2]), torch.tensor([3, -1])])
     with pytest.raises(ValueError, match="class_counts to be a 1-d tensor, or a list with one per label"):

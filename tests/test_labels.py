@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -43,6 +44,28 @@ def test_inferred_classes_are_sorted_and_blanks_are_missing() -> None:
     assert space.encode(table).tolist() == [[1, 1, 1, 1], [0, -1, -1, 0], [-1, 0, 0, -1], [0, 1, 1, 1]]
 
 
+class Unknown:
+    """Like pandas' NA: a comparison gives no truth value."""
+
+    def __ne__(self, other: object) -> Unknown:  # type: ignore[override]
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def test_numbers_of_other_libraries_are_the_classes_they_stand_for() -> None:
+    table = {
+        "numpy": np.array([1.0, 0.0, np.nan], dtype=np.float32),
+        "torch": torch.tensor([3, 3, 1]),
+        "nullable": [Unknown(), np.int64(7), 7],
+    }
+    space = LabelSpace.infer(table)
+    assert space.classes == (("0", "1"), ("1", "3"), ("7",))
+    assert space.encode(table).tolist() == [[1, 1, -1], [0, 1, 0], [-1, 0, 0]]
+    assert LabelSpace.from_sizes(list(np.array([2, 3]))).sizes == (2, 3)
+
+
 def test_encode_gives_targets() -> None:
     space = LabelSpace.from_names({"a": ["x", "y"], "b": [0, 1, 2]})
     targets = space.encode({"b": [2, "1"], "a": ["y", None], "other": [1, 2]})
@@ -78,7 +101,7 @@ def test_a_value_outside_the_label_space_says_where() -> None:
         ValueError, match=r"label 'colour' to be one of its 2 classes, but got 'gren' in row 1.*'green'"
     ):
         space.encode({"colour": ["red", "gren"]})
-    with pytest.raises(ValueError, match=r"none named 'colour' Did you mean 'colours'"):
+    with pytest.raises(ValueError, match=r"none named 'colour'. Did you mean 'colours'"):
         space.encode({"colours": ["red"]})
     with pytest.raises(ValueError, match=r"every column to be of one length, but got lengths \[1, 2\]"):
         LabelSpace.from_sizes([2, 2]).encode({"label0": [0], "label1": [0, 1]})

@@ -56,6 +56,18 @@ def test_without_sizes_the_first_batch_decides() -> None:
     torch.testing.assert_close(metric.compute(), class_balanced_accuracy(batch.logits, batch.targets))
 
 
+def test_without_sizes_every_way_to_call_works() -> None:
+    batch = make_batch([5], 60, seed=3)
+    metric = ClassBalancedAccuracy()
+    for rows in torch.arange(60).split(20):
+        value = metric(batch.logits[rows], batch.targets[rows])
+        torch.testing.assert_close(value, class_balanced_accuracy(batch.logits[rows], batch.targets[rows]))
+    torch.testing.assert_close(metric.compute(), class_balanced_accuracy(batch.logits, batch.targets))
+    metric.reset()
+    metric.update(torch.zeros(2, 3), torch.tensor([0, 1]))  # another number of classes
+    assert metric.sensitivity.shape == (3,)
+
+
 def test_forward_gives_the_batch_value() -> None:
     """torchmetrics calls update and merges states; integers stay integers."""
     batch = make_batch([4], 40, seed=4)
@@ -71,3 +83,5 @@ def test_wrong_input_says_so() -> None:
         metric.update(torch.zeros(1, 2), torch.tensor([2]))
     with pytest.raises(ValueError, match=r"logits to be of shape \(N, 2\) for sizes \[2\]"):
         metric.update(torch.zeros(1, 3), torch.tensor([1]))
+    with pytest.raises(TypeError, match="logits to be a floating point tensor, but got list"):
+        class_balanced_accuracy([[0.5, 0.5]], torch.tensor([1]))  # type: ignore[arg-type]

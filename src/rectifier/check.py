@@ -1,4 +1,4 @@
-"""Every sentence that tells a user what is wrong with their input.
+"""The form of every sentence that tells a user what is wrong, and the checks that several rooms share.
 
 One form everywhere: *Expected X to be ..., but got ...*, with the label, row or option it is about and, where a
 name is misspelt, the nearest valid one. Values give ``ValueError``, types ``TypeError``.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from math import isfinite
+from numbers import Integral, Real
 from typing import NoReturn
 
 import torch
@@ -58,19 +60,35 @@ def raise_all(complaints: Iterable[str | None]) -> None:
 
 
 def is_real(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Say whether the value is a finite number; NumPy's count, booleans do not."""
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
 
 def is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
-def logits(value: object, sizes: Sequence[int]) -> None:
-    """Check that ``logits`` is a float tensor ``(N, K)`` with one column per class."""
+def share(what: str, value: object) -> str | None:
+    """Return the complaint about an option that must lie above 0 and at most at 1."""
+    return number(
+        what,
+        value,
+        "a number above 0 and at most 1",
+        isinstance(value, Real) and is_real(value) and 0 < float(value) <= 1,
+    )
+
+
+def logits(value: object) -> Tensor:
+    """Return ``logits`` if it is a float tensor ``(N, K)``."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(sentence("logits", "a floating point tensor", _kind(value)))
     if value.dim() != 2:
         fail("logits", "of shape (N, K)", f"shape {tuple(value.shape)}")
+    return value
+
+
+def logits_columns(value: Tensor, sizes: Sequence[int]) -> None:
+    """Check that ``logits`` has one column per class."""
     if value.shape[1] != sum(sizes):
         listed = str(list(sizes)) if len(sizes) <= 12 else f"{len(sizes)} labels"
         fail("logits", f"of shape (N, {sum(sizes)}) for sizes {listed}", f"shape {tuple(value.shape)}")
@@ -79,7 +97,9 @@ def logits(value: object, sizes: Sequence[int]) -> None:
 def targets(value: object, labels: int) -> Tensor:
     """Check type and shape of ``targets`` and return it as int64 ``(N, A)``; one label may come as ``(N,)``."""
     if not isinstance(value, Tensor):
-        raise TypeError(sentence("targets", "an int64 tensor of class indices", _kind(value)))
+        raise TypeError(
+            sentence("targets", "an integer tensor of class indices", _kind(value)) + " torch.as_tensor makes one."
+        )
     if value.dtype not in _INTEGERS:
         raise TypeError(
             sentence("targets", "an integer tensor of class indices", _kind(value))
@@ -89,7 +109,10 @@ def targets(value: object, labels: int) -> Tensor:
     column = value[:, None] if value.dim() == 1 and labels == 1 else value
     if column.dim() != 2 or column.shape[1] != labels:
         wanted = "of shape (N,) or (N, 1)" if labels == 1 else f"of shape (N, {labels}), one column a label"
-        fail("targets", wanted, f"shape {tuple(value.shape)}")
+        hint = (
+            " For several labels pass sizes; one-hot rows become indices by targets.argmax(1)." if labels == 1 else ""
+        )
+        raise ValueError(sentence("targets", wanted, f"shape {tuple(value.shape)}") + hint)
     return column.long()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from itertools import accumulate, chain
 from types import SimpleNamespace
-from typing import Any, ParamSpec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,16 +21,14 @@ from rectifier.labels import LabelSpace
 
 Sizes = LabelSpace | Sequence[int]
 
-Key = ParamSpec("Key")
 
-
-def table(build: Callable[Key, Tensor]) -> Callable[Key, Tensor]:
+def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Keep what ``build`` gives for each layout and device; in a compiled graph it is an input that never changes."""
 
     @lru_cache(maxsize=256)
     def kept(*key: Any) -> Tensor:
         with torch.inference_mode(False):  # or a table first needed in evaluation could not be used in training
-            return build(*key)  # type: ignore[call-arg]
+            return build(*key)
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def place(*key: Any) -> str:
@@ -39,7 +37,7 @@ def table(build: Callable[Key, Tensor]) -> Callable[Key, Tensor]:
         return name
 
     @wraps(build)
-    def lookup(*key: Key.args, **_: Key.kwargs) -> Tensor:
+    def lookup(*key: Any) -> Tensor:
         if not torch.compiler.is_compiling():
             return kept(*key)
         # A graph may read a tensor from an attribute, but neither call a cache nor hold two constants of one name.

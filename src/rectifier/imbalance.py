@@ -67,6 +67,7 @@ def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0
     >>> minority_classes(torch.tensor([0, 0, 0, 1, 1, 2]), rho=0.5)
     tensor([False,  True,  True])
     """
+    check.raise_all([check.share("rho", rho)])
     resolved = _resolve(targets, sizes)
     canonical = columns.as_targets(targets, resolved, columns.label_names(sizes))
     return minority_of_counts(_counts(canonical, resolved), resolved, rho)
@@ -158,6 +159,10 @@ def _per_label(counts: Counts, measure: Callable[[Tensor], Tensor]) -> Tensor:
 
 def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
     """Bring counts to a list with one 1-d tensor per label, and say whether they came as a single label."""
+    if not isinstance(counts, (Tensor, Sequence)) and not hasattr(counts, "__array__"):
+        raise TypeError(check.sentence("class_counts", "a 1-d tensor, or a list with one per label", repr(counts)))
+    if isinstance(counts, Tensor) and counts.dim() == 0:
+        check.fail("class_counts", "a 1-d tensor, or a list with one per label", "a single number")
     single = (isinstance(counts, Tensor) and counts.dim() == 1) or (
         not isinstance(counts, Tensor) and len(counts) > 0 and all(_is_number(entry) for entry in counts)
     )
@@ -167,7 +172,7 @@ def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
         what = "class_counts" if single else f"class_counts[{position}]"
         if label.dim() != 1 or label.numel() == 0:
             check.fail(what, "a 1-d tensor with one count per class", f"shape {tuple(label.shape)}")
-        if bool((label < 0).any()):
+        if not bool((label >= 0).all()):
             check.fail(what, "non-negative", f"{label.min().item()}")
     if not labels:
         check.fail("class_counts", "a 1-d tensor, or a list with one per label", "an empty list")

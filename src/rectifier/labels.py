@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ class LabelSpace:
     def infer(cls, table: Mapping[str, Iterable[object]]) -> LabelSpace:
         """Read the classes of each label off a table of values: a mapping of columns, or a pandas DataFrame.
 
-        Blanks, ``None`` and NaN are missing. Whole numbers sort by value, everything else by name.
+        Blanks, ``None``, NaN and pandas' NA are missing; any other value is a class, -1 too. Whole numbers sort by
+        value, everything else by name.
 
         >>> LabelSpace.infer({"size": [10, 2, None, 10], "kind": ["b", "a", "", "b"]}).classes
         (('2', '10'), ('a', 'b'))
@@ -82,15 +83,17 @@ class LabelSpace:
 
     @property
     def sizes(self) -> tuple[int, ...]:
+        """The number of classes of each label."""
         return tuple(map(len, self.classes))
 
     @property
     def offsets(self) -> tuple[int, ...]:
+        """The first column of each label."""
         return (0, *accumulate(self.sizes))[:-1]
 
     @property
     def columns(self) -> int:
-        """K, the number of columns of the logits: all classes of all labels."""
+        """K, the number of columns of the logits, one for each class of each label."""
         return sum(self.sizes)
 
     def __len__(self) -> int:
@@ -105,7 +108,8 @@ class LabelSpace:
         absent = [name for name in self.names if name not in table]
         if absent:
             wanted = f"a table with the columns {', '.join(self.names)}"
-            check.fail("table", wanted, f"none named {absent[0]!r}{check.nearest(absent[0], map(str, table))}")
+            hint = check.nearest(absent[0], map(str, table))
+            raise ValueError(check.sentence("table", wanted, f"none named {absent[0]!r}") + hint)
         encoded = [self._encode_column(a, table[name]) for a, name in enumerate(self.names)]
         if len(set(map(len, encoded))) > 1:
             check.fail("every column", "of one length", f"lengths {list(map(len, encoded))}")
@@ -118,8 +122,8 @@ class LabelSpace:
             name = _class_name(value)
             if not is_missing(value) and name not in index:
                 wanted = f"one of its {len(index)} classes"
-                got = f"{name!r} in row {row}{check.nearest(name, index)}"
-                check.fail(f"label {self.names[label]!r}", wanted, got)
+                problem = check.sentence(f"label {self.names[label]!r}", wanted, f"{name!r} in row {row}")
+                raise ValueError(problem + check.nearest(name, index))
             encoded.append(-1 if is_missing(value) else index[name])
         return encoded
 
@@ -144,14 +148,23 @@ class LabelSpace:
 
 
 def is_missing(value: object) -> bool:
-    """Say whether a table's value stands for no label: None, NaN, NaT or a blank string."""
-    return value is None or (isinstance(value, str) and not value.strip()) or bool(value != value)
+    """Say whether a table's value stands for no label: None, NaN, NaT, pandas' NA or a blank string."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas' NA knows neither
+        return True
 
 
 def _class_name(value: object) -> str:
-    # A column of whole numbers with a blank among them reaches us as floats: 3.0 is the class "3".
-    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+    if isinstance(value, Tensor):
+        value = value.item()
+    if isinstance(value, Integral) and not isinstance(value, bool):
         return str(int(value))
+    # A column of whole numbers with a blank among them reaches us as floats: 3.0 is the class "3".
+    if isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer():
+        return str(int(float(value)))
     return str(value).strip()
 
 

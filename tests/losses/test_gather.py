@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cases import DESIGNS, make_batch
 from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
+from rectifier.metrics import count_correct
 
 SIZES = [2, 5]
 UNEVEN = {1: [20], 2: [13, 7], 3: [9, 1, 12]}
@@ -67,7 +68,7 @@ def run_rank(rank: int, world: int, folder: str) -> None:
     results = losses_and_gradients(wrapped, x, targets, gather=True)
     metric = ClassBalancedAccuracy(SIZES)
     metric.update(model(x)[0], targets)
-    results["metric"] = [metric.compute()]
+    results["metric"] = [metric.compute(), metric.sensitivity, metric.absent]
     torch.save(results, f"{folder}/{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -79,7 +80,8 @@ def test_ranks_give_what_one_process_gives_on_the_joined_batch(world: int, tmp_p
     model = Network().double()
     expected = losses_and_gradients(model, x, targets, gather=False)
     logits = model(x)[0].detach()
-    expected["metric"] = [class_balanced_accuracy(logits, targets, SIZES)]
+    correct, total = count_correct(logits, targets, tuple(SIZES))
+    expected["metric"] = [class_balanced_accuracy(logits, targets, SIZES), correct / total, (total == 0).sum()]
     assert all(results[0] > 0 for results in expected.values())
 
     mp.start_processes(run_rank, (world, str(tmp_path)), nprocs=world, start_method="spawn")
@@ -88,7 +90,9 @@ def test_ranks_give_what_one_process_gives_on_the_joined_batch(world: int, tmp_p
         assert results.keys() == expected.keys()
         for name, values in results.items():
             for got, want in zip(values, expected[name], strict=True):
-                torch.testing.assert_close(got, want, atol=1e-6, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+                torch.testing.assert_close(
+                    got, want, atol=1e-6, rtol=0, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}"
+                )
 
 
 def test_gather_without_a_process_group_is_the_local_batch() -> None:

@@ -46,6 +46,13 @@ def test_drawn_samples_are_eligible_different_and_hardest_first() -> None:
         assert values[row][chosen].tolist() == sorted(values[row][chosen].tolist())
 
 
+def test_drawn_samples_that_tie_come_in_the_order_of_their_numbers() -> None:
+    priority = torch.rand(20, 30, generator=torch.Generator().manual_seed(2))
+    every = torch.ones(20, 30, dtype=torch.bool)
+    idx, _ = mining.hardest(torch.ones(20, 30), every, 6, largest=True, priority=priority)
+    assert torch.equal(idx, idx.sort(-1).values)
+
+
 def test_every_eligible_sample_is_drawn_equally_often() -> None:
     g = torch.Generator().manual_seed(1)
     values, eligible = torch.zeros(6000, 8), torch.tensor([True, False] * 4).expand(6000, 8)
@@ -79,7 +86,7 @@ def test_mined_columns_hold_every_mined_class(sizes: list[int], samples: int) ->
 @settings(max_examples=100)
 @given(batch=batches(most_labels=1), kappa=st.sampled_from([1, 3, 25]))
 def test_class_level_equals_the_loop_version(batch: Batch, kappa: int) -> None:
-    p, labels = batch.logits.softmax(1) if len(batch.sizes) == 1 else batch.logits, batch.targets[:, 0]
+    p, labels = batch.logits.softmax(1), batch.targets[:, 0]
     classes = torch.arange(batch.sizes[0])[:, None]
     hard = mining.class_level(p.t(), labels == classes, (labels >= 0) & (labels != classes), kappa)
     for c in range(batch.sizes[0]):

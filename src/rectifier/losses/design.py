@@ -33,7 +33,7 @@ class Design(NamedTuple):
                 check.choice("scope", self.scope, ("minority", "all")),
                 check.choice("mining", self.mining, ("hard", "random", "all")),
                 check.number("kappa", kappa, "a positive integer", check.is_count(kappa)),
-                check.number("rho", rho, "a number above 0 and at most 1", check.is_real(rho) and 0 < rho <= 1),
+                check.share("rho", rho),
                 check.number("margin", margin, "a positive number or None", margin is None or _is_positive(margin)),
                 check.number("bins", bins, "an integer of at least 2", check.is_count(bins) and bins > 1),
             ]

@@ -25,8 +25,9 @@ def prepare(
     logits: Tensor, targets: Tensor, features: Tensor | None, sizes: Sizes | None, level: str, gather: bool
 ) -> Inputs:
     """Check the arguments of a loss, join the ranks' batches if asked, and leave half precision behind."""
-    known = columns.as_sizes(sizes, logits.shape[-1])
-    check.logits(logits, known)
+    check.logits(logits)
+    known = columns.as_sizes(sizes, logits.shape[1])
+    check.logits_columns(logits, known)
     canonical = columns.as_targets(targets, known, columns.label_names(sizes))
     check.same_length("targets", canonical, "logits", logits)
     check.same_device("targets", canonical, "logits", logits)
@@ -39,7 +40,7 @@ def prepare(
 
 def no_autocast(tensor: Tensor) -> torch.autocast:
     """Keep autocast out of a loss: scores near 1 need float32's digits."""
-    return torch.autocast(tensor.device.type, enabled=False)
+    return torch.autocast(tensor.device.type if isinstance(tensor, Tensor) else "cpu", enabled=False)
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:

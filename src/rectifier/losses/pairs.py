@@ -58,7 +58,7 @@ class ScorePairs:
     @property
     def bytes_per_anchor(self) -> int:
         slots = self.positive.shape[1] + self.negative.shape[1]
-        return self.row.shape[0] * slots * 48
+        return self.row.shape[0] * slots * 48  # a dozen float32 of each pair, forward and backward
 
     def __call__(self, anchors: slice) -> Pairs:
         row, score = self.row[:, anchors], self.own_scores[:, anchors, None]
@@ -116,7 +116,7 @@ class FeaturePairs:
 
     @property
     def bytes_per_anchor(self) -> int:
-        return self.own.shape[0] * self.own.shape[1] * 96
+        return self.own.shape[0] * self.own.shape[1] * 96  # of each distance a dozen float64, forward and backward
 
     def __call__(self, anchors: slice) -> Pairs:
         anchor_own = self.own[:, anchors, None]

@@ -146,7 +146,7 @@ def rectify(
     source = scores if design.level == "class" or features is None else features
     if samples < 2:  # nobody has a positive
         nothing = torch.zeros(labels, dtype=torch.int64, device=scores.device)
-        return Rectification((source.sum() * 0).expand(labels), nothing, nothing)
+        return Rectification((source * 0).sum().expand(labels), nothing, nothing)
     batch = mine.profile(targets, sizes, design.rho, design.scope)
     level = _class_level if design.level == "class" else _instance_level
     loss, comparisons = level(source, batch, sizes, design, generator)

@@ -18,14 +18,17 @@ from rectifier.losses.rectification import rectify
 
 
 class LossParts(NamedTuple):
-    """The objective and what it is made of; all but ``loss`` are ``(A,)`` and detached, for logging."""
+    """The objective and what it is made of; all but ``loss`` are ``(A,)`` and detached, for logging.
+
+    ``comparisons`` is the number of triplets, or of positive and negative pairs.
+    """
 
     loss: Tensor
     cross_entropy: Tensor
     rectification: Tensor
     alpha: Tensor
     mined_classes: Tensor
-    comparisons: Tensor  # triplets, or positive and negative pairs
+    comparisons: Tensor
 
 
 class RectifiedCrossEntropy(torch.nn.Module):
@@ -75,7 +78,7 @@ class RectifiedCrossEntropy(torch.nn.Module):
             if columns.as_sizes(sizes) != self.sizes:
                 check.fail("sizes", f"those of class_counts, {self.sizes}", columns.as_sizes(sizes))
             self.sizes = sizes if isinstance(sizes, LabelSpace) else self.sizes
-        check.option_names(design, Design._fields)
+        check.option_names(design, (*Design._fields, "eta", "alpha", "label_reduction", "gather", "sizes", "generator"))
         self.design = Design(**design).checked()
         self.label_reduction = check_reduction(label_reduction)
         self.gather = gather

@@ -92,7 +92,7 @@ def _outside_slopes(
 
 def _bytes_per_class(classes: ScoredClasses) -> int:
     slots, samples = classes.hard.positive.shape[1], classes.scores.shape[1]
-    return 40 * (slots * (slots + 1) // 2 + samples)
+    return 40 * (slots * (slots + 1) // 2 + samples)  # ten float32 of each pair and each score
 
 
 def _split(classes: ScoredClasses, margin: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
