@@ -96,6 +96,7 @@ def test_the_long_tail_literature() -> None:
     assert sum(exponential_profile(100, 500, 10)) == 12608
     assert sum(exponential_profile(10, 5000, 50)) == 12406
     assert step_profile(10, 5000, 50) == [5000] * 5 + [50] * 5
+    assert [step_profile(n, 9, 1).count(1) for n in (3, 5, 7)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("profile", [power_law_profile, exponential_profile, step_profile])

@@ -66,6 +66,26 @@ def test_numbers_of_other_libraries_are_the_classes_they_stand_for() -> None:
     assert LabelSpace.from_sizes(list(np.array([2, 3]))).sizes == (2, 3)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"label0": [1, 2], "label1": ["a", None]},
+        [{"label0": 1, "label1": "a"}, {"label0": 2, "label1": None}],
+        [(1, "a"), (2, "")],
+        np.array([[1, "a"], [2, None]], dtype=object),
+    ],
+)
+def test_every_form_of_a_table(table: object) -> None:
+    space = LabelSpace.infer(table)
+    assert space == LabelSpace.from_names({"label0": [1, 2], "label1": ["a"]})
+    assert space.encode(table).tolist() == [[0, 0], [1, -1]]
+
+
+def test_column_names_may_be_numbers() -> None:
+    table = {0: [1, 2], 1: [3, 3]}
+    assert LabelSpace.infer(table).encode(table).tolist() == [[0, 0], [1, 0]]
+
+
 def test_encode_gives_targets() -> None:
     space = LabelSpace.from_names({"a": ["x", "y"], "b": [0, 1, 2]})
     targets = space.encode({"b": [2, "1"], "a": ["y", None], "other": [1, 2]})
@@ -88,6 +108,7 @@ def test_encode_gives_targets() -> None:
         (lambda: LabelSpace(("a",), ()), "one list for each of the 1 labels, but got 0"),
         (lambda: LabelSpace.infer({"a": [None, ""]}), "column 'a' to be a label with at least one value"),
         (lambda: LabelSpace.from_json('{"labels": [{"nme": 1}]}'), "label space JSON to be"),
+        (lambda: LabelSpace.infer([[1, 2], [3]]), "table to be columns by name, or rows of one length, but got list"),
     ],
 )
 def test_a_wrong_label_space_says_why(make: object, message: str) -> None:

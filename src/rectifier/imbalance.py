@@ -135,7 +135,7 @@ def step_profile(classes: int, largest: int, smallest: int, minority: float = 0.
     _check_profile(classes, largest, smallest)
     if not (check.is_real(minority) and 0 <= minority <= 1):
         check.fail("minority", "a share from 0 to 1", repr(minority))
-    small = round(classes * minority)
+    small = math.floor(classes * minority)
     return [largest] * (classes - small) + [smallest] * small
 
 

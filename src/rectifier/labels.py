@@ -15,6 +15,9 @@ from torch import Tensor
 
 from rectifier import check
 
+Table = Any
+"""A mapping of columns, a pandas DataFrame, a list of rows, or an array ``(N, A)``."""
+
 
 @dataclass(frozen=True)
 class LabelSpace:
@@ -50,6 +53,7 @@ class LabelSpace:
         >>> LabelSpace.from_sizes([2, 3]).names
         ('label0', 'label1')
         """
+        sizes = sizes.tolist() if hasattr(sizes, "tolist") else sizes
         for position, size in enumerate(sizes):
             if not check.is_count(size):
                 check.fail(f"sizes[{position}]", "a positive integer", repr(size))
@@ -65,8 +69,11 @@ class LabelSpace:
         return cls(tuple(map(str, classes)), tuple(tuple(map(_class_name, listed)) for listed in classes.values()))
 
     @classmethod
-    def infer(cls, table: Mapping[str, Iterable[object]]) -> LabelSpace:
-        """Read the classes of each label off a table of values: a mapping of columns, or a pandas DataFrame.
+    def infer(cls, table: Table) -> LabelSpace:
+        """Read the classes of each label off a table of values.
+
+        A table is a mapping of columns, a pandas DataFrame, a list of rows (mappings or sequences) or an array
+        ``(N, A)``; without names the labels are ``label0``, ``label1`` and so on.
 
         Blanks, ``None``, NaN and pandas' NA are missing; any other value is a class, -1 too. Whole numbers sort by
         value, everything else by name.
@@ -74,7 +81,7 @@ class LabelSpace:
         >>> LabelSpace.infer({"size": [10, 2, None, 10], "kind": ["b", "a", "", "b"]}).classes
         (('2', '10'), ('a', 'b'))
         """
-        columns = {str(name): list(column) for name, column in table.items()}
+        columns = _columns(table)
         found = {name: {_class_name(v) for v in column if not is_missing(v)} for name, column in columns.items()}
         empty = [name for name, classes in found.items() if not classes]
         if empty:
@@ -99,18 +106,19 @@ class LabelSpace:
     def __len__(self) -> int:
         return len(self.names)
 
-    def encode(self, table: Mapping[str, Iterable[object]]) -> Tensor:
+    def encode(self, table: Table) -> Tensor:
         """Turn a table of values into targets: int64 ``(N, A)``, -1 where a value is missing.
 
         >>> LabelSpace.from_names({"kind": ["cat", "dog"]}).encode({"kind": ["dog", None, "cat"]}).tolist()
         [[1], [-1], [0]]
         """
-        absent = [name for name in self.names if name not in table]
+        columns = _columns(table)
+        absent = [name for name in self.names if name not in columns]
         if absent:
             wanted = f"a table with the columns {', '.join(self.names)}"
-            hint = check.nearest(absent[0], map(str, table))
+            hint = check.nearest(absent[0], columns)
             raise ValueError(check.sentence("table", wanted, f"none named {absent[0]!r}") + hint)
-        encoded = [self._encode_column(a, table[name]) for a, name in enumerate(self.names)]
+        encoded = [self._encode_column(a, columns[name]) for a, name in enumerate(self.names)]
         if len(set(map(len, encoded))) > 1:
             check.fail("every column", "of one length", f"lengths {list(map(len, encoded))}")
         return torch.tensor(encoded, dtype=torch.int64).T.contiguous()
@@ -141,10 +149,23 @@ class LabelSpace:
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
         content: Any = json.loads(str(source) if is_text else Path(source).read_text(encoding="utf-8"))
         try:
-            return cls.from_names({label["name"]: label["classes"] for label in content["labels"]})
+            labels = content["labels"]
+            return cls(tuple(label["name"] for label in labels), tuple(tuple(label["classes"]) for label in labels))
         except (KeyError, TypeError) as error:
             wanted = '{"labels": [{"name": ..., "classes": [...]}, ...]}'
             raise ValueError(check.sentence("label space JSON", wanted, f"a bad entry ({error!r})")) from error
+
+
+def _columns(table: Table) -> dict[str, list[object]]:
+    """Bring every form of a table to named columns."""
+    if isinstance(table, Mapping) or hasattr(table, "items"):
+        return {str(name): list(column) for name, column in table.items()}
+    rows: list[Any] = table.tolist() if hasattr(table, "tolist") else list(table)
+    if rows and isinstance(rows[0], Mapping):
+        return {str(name): [row.get(name) for row in rows] for name in rows[0]}
+    if not all(isinstance(row, Sequence) and not isinstance(row, str) for row in rows) or len(set(map(len, rows))) != 1:
+        check.fail("table", "columns by name, or rows of one length", type(table).__name__)
+    return {f"label{a}": list(column) for a, column in enumerate(zip(*rows, strict=True))}
 
 
 def is_missing(value: object) -> bool:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 import oracles
-from rectifier.losses import comparison
+from rectifier.losses import chunks, comparison
 from rectifier.losses.comparison import Comparison, Pairs
 
 
@@ -46,3 +47,30 @@ def test_a_histogram_adds_up_to_its_pairs() -> None:
     for label in range(3):
         slow = oracles.histogram(list(distances[label][exists[label]]), -1.0, 1.0, 11)
         torch.testing.assert_close(histogram[label] / exists[label].sum(), torch.stack(slow))
+
+
+class Stored:
+    """Hands out stored pairs."""
+
+    bytes_per_anchor = 1
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+
+    def __call__(self, anchors: slice) -> Pairs:
+        return Pairs(*(part[:, anchors] for part in self.pairs))
+
+
+@pytest.mark.parametrize("name", ["relative", "absolute", "distribution"])
+@pytest.mark.parametrize("size", [1, 7, 30, 31])
+def test_no_anchor_is_lost_between_chunks(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """31 anchors, also as 30 and a last one alone."""
+    g = torch.Generator().manual_seed(0)
+    near = torch.rand(2, 31, 4, generator=g, dtype=torch.float64)
+    far = torch.rand(2, 31, 5, generator=g, dtype=torch.float64).sort(-1).values
+    pairs = Pairs(near, torch.ones_like(near, dtype=torch.bool), far, torch.ones_like(far, dtype=torch.bool))
+    comparing = Comparison(name, torch.full((2,), 0.5, dtype=torch.float64), 20, signed=False)
+    expected = chunks.compare(Stored(pairs), 31, comparing)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+    for got, want in zip(chunks.compare(Stored(pairs), 31, comparing), expected, strict=True):
+        torch.testing.assert_close(got, want)

@@ -61,6 +61,17 @@ def test_generated_code_gives_the_same(level: str, comparison: str, mining: str,
     assert_same_compiled(loss, LAYOUTS[layout], "inductor")
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("level", "comparison"), DESIGNS)
+def test_the_batch_size_may_change(level: str, comparison: str, layout: str) -> None:
+    """As in a last, smaller batch: more samples than kappa, and fewer."""
+    loss = ClassRectificationLoss(level, comparison, kappa=15, sizes=LAYOUTS[layout])
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for samples in (40, 24, 33, 9):
+        batch = make_batch(LAYOUTS[layout], samples, seed=samples)
+        torch.testing.assert_close(compiled(*batch[:3]), loss(*batch[:3]))
+
+
 def test_the_whole_objective_is_one_graph() -> None:
     counts = [torch.tensor([90, 10]), torch.tensor([50, 30, 20])]
     assert_same_compiled(RectifiedCrossEntropy(counts, eta=0.5), [2, 3], "aot_eager")

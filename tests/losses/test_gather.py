@@ -69,6 +69,9 @@ def run_rank(rank: int, world: int, folder: str) -> None:
     metric = ClassBalancedAccuracy(SIZES)
     metric.update(model(x)[0], targets)
     results["metric"] = [metric.compute(), metric.sensitivity, metric.absent]
+    torch.manual_seed(rank)  # every rank draws differently, and yet they must agree
+    drawn = ClassRectificationLoss(mining="random", kappa=2, sizes=SIZES, gather=True)(model(x)[0], targets)
+    results["random"] = [drawn.detach()]
     torch.save(results, f"{folder}/{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -85,8 +88,10 @@ def test_ranks_give_what_one_process_gives_on_the_joined_batch(world: int, tmp_p
     assert all(results[0] > 0 for results in expected.values())
 
     mp.start_processes(run_rank, (world, str(tmp_path)), nprocs=world, start_method="spawn")
+    drawn = torch.load(tmp_path / "0.pt")["random"]
     for rank in range(world):
         results = torch.load(tmp_path / f"{rank}.pt")
+        assert results.pop("random") == drawn
         assert results.keys() == expected.keys()
         for name, values in results.items():
             for got, want in zip(values, expected[name], strict=True):

@@ -25,7 +25,7 @@ def test_counting_equals_listing(kappa: int, ties: bool, dtype: torch.dtype) -> 
         for listed in (False, True):
             logits = batch.logits.clone().requires_grad_()
             scores = columns.log_softmax(logits, sizes).exp()
-            classes = scored_classes(scores, profile, sizes, kappa, None, draw=False)
+            classes = scored_classes(scores, profile, sizes, kappa, None)
             if listed:
                 pairs = ScorePairs(scores, classes, profile)(slice(0, 40))
                 sums, triplets = comparison.relative_sums(pairs, margin)
@@ -42,7 +42,7 @@ def test_listed_by_hand() -> None:
     """Two anchors, each the other's positive, one negative: max(0, m + |p_a - p_+| - (p_a - p_-))."""
     scores = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.6, 0.4]])
     profile = mining.profile(torch.tensor([[0], [0], [1]]), (2,), 0.5, "all")
-    classes = scored_classes(scores, profile, (2,), 25, None, draw=False)
+    classes = scored_classes(scores, profile, (2,), 25, None)
     total, triplets = hard_triplet_sums(scores, classes, torch.full((2,), 0.5)[classes.label])
     by_hand = (0.5 + 0.3 - (0.7 - 0.6)) + (0.5 + 0.3 - (0.4 - 0.6))
     assert total.sum().item() == pytest.approx(by_hand)
@@ -58,6 +58,14 @@ def test_distances_are_exact_and_flat_at_zero() -> None:
     distances = euclidean(x, x)
     torch.testing.assert_close(distances, expected, atol=1e-6, rtol=1e-6)
     assert distances[:, 0, 1].tolist() == [0.0, 0.0]
+    near = torch.tensor([[[0.0], [1.0], [1.0 + 1e-5]]], dtype=torch.float64)
+    assert euclidean(near, near)[0, 1, 2].item() == pytest.approx(1e-5, rel=1e-4)  # small, but not 0
     distances.diagonal(dim1=1, dim2=2).sum().backward()
     assert x.grad is not None
     assert not x.grad.any()
+
+
+def test_features_that_are_no_numbers_stay_visible() -> None:
+    features = torch.zeros(1, 3, 2)
+    features[0, 1] = float("nan")
+    assert euclidean(features, features)[0, 0, 1].isnan()

@@ -40,9 +40,10 @@ class Design(NamedTuple):
         )
         return self
 
-    def slots(self, samples: int) -> tuple[int, bool]:
-        """Return how many positives and negatives are mined, and whether they are drawn at random."""
-        return samples if self.mining == "all" else min(self.kappa, samples), self.mining == "random"
+    def slots(self, samples: int) -> int:
+        """Return how many positives and how many negatives are mined."""
+        fewer = self.mining == "all" or self.kappa > samples  # not min(): a compiled graph would make kappa symbolic
+        return samples if fewer else self.kappa
 
     def margins(self, sizes: tuple[int, ...], like: Tensor) -> Tensor:
         """Return ``(A,)`` margins: 0.5 at class level, at instance level 2 pi / classes (Eq. 12), absolute 1."""

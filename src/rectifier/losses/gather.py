@@ -21,7 +21,7 @@ def global_batch(logits: Tensor, targets: Tensor, features: Tensor | None) -> tu
     Uneven batches are padded with rows whose labels are all missing, which no loss here sees. Agreeing on the longest
     batch is the one value that is waited for.
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if not _several_ranks():
         return logits, targets, features
     rows = torch.tensor(logits.shape[0], device=logits.device)
     dist.all_reduce(rows, op=dist.ReduceOp.MAX)
@@ -31,6 +31,20 @@ def global_batch(logits: Tensor, targets: Tensor, features: Tensor | None) -> tu
         _all_gather(_lengthen(targets, longest, -1)),
         None if features is None else _join(_lengthen(features, longest, 0.0)),
     )
+
+
+def shared_draw(
+    shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None, gather: bool
+) -> Tensor:
+    """Return uniform random numbers; on a joined batch all ranks get those of the first, or each had its own loss."""
+    drawn = torch.rand(shape, generator=generator, device=device)
+    if gather and _several_ranks():
+        dist.broadcast(drawn, src=0)
+    return drawn
+
+
+def _several_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _join(local: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Both levels hand out the pairs of any group of anchors, so that a batch whose pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from rectifier import columns
 from rectifier.losses import mining
 from rectifier.losses.comparison import Pairs
 from rectifier.losses.mining import Hard, Profile
+
+Draw = Callable[[tuple[int, ...], torch.device], Tensor]
 
 
 class ScoredClasses(NamedTuple):
@@ -28,9 +31,9 @@ class ScoredClasses(NamedTuple):
 
 
 def scored_classes(
-    scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, generator: torch.Generator | None, draw: bool
+    scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, draw: Draw | None
 ) -> ScoredClasses:
-    """Mine each class of the batch; with ``draw`` its samples are drawn at random."""
+    """Mine each class of the batch; with ``draw``, which gives random numbers, its samples are drawn."""
     rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
     label = columns.label_of_column(sizes, scores.device)[rows]
     by_class = scores.detach().t().index_select(0, rows)
@@ -38,7 +41,7 @@ def scored_classes(
     mined = batch.mined[rows][:, None]
     is_own = own == rows[:, None]
     members, others = is_own & mined, ~is_own & (own >= 0) & mined
-    priority = torch.rand((2, *own.shape), generator=generator, device=own.device) if draw else None
+    priority = draw((2, *own.shape), own.device) if draw else None
     hard = mining.class_level(by_class, members, others, kappa, priority)
     return ScoredClasses(rows, label, by_class, members, hard)
 
@@ -102,8 +105,7 @@ class FeaturePairs:
         batch: Profile,
         kappa: int,
         normalize: bool,
-        generator: torch.Generator | None,
-        draw: bool,
+        draw: Draw | None,
     ) -> None:
         by_label = features[None] if features.dim() == 2 else features.transpose(0, 1)
         self.features = unit_length(by_label, dim=-1) if normalize else by_label
@@ -112,7 +114,7 @@ class FeaturePairs:
         self.kappa = kappa
         # Drawn once, for pairs may be asked for twice: chunks are computed again in the backward pass.
         shape = (2, *self.own.shape, self.own.shape[1])
-        self.priority = torch.rand(shape, generator=generator, device=features.device) if draw else None
+        self.priority = draw(shape, features.device) if draw else None
 
     @property
     def bytes_per_anchor(self) -> int:
@@ -155,5 +157,5 @@ def euclidean(anchors: Tensor, samples: Tensor) -> Tensor:
     x, y = anchors.to(wide) - centre, samples.to(wide) - centre
     size = x.square().sum(-1)[:, :, None] + y.square().sum(-1)[:, None, :]
     squared = torch.baddbmm(size, x, y.transpose(1, 2), alpha=-2)
-    apart = squared > size * (200 * torch.finfo(wide).eps)
-    return torch.where(apart, squared, 1).sqrt().to(samples.dtype) * apart
+    together = squared <= size * (200 * torch.finfo(wide).eps)  # false for NaN, which must stay visible
+    return torch.where(together, 1, squared).sqrt().to(samples.dtype) * ~together

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,9 +15,10 @@ from rectifier.losses import mining as mine
 from rectifier.losses.chunks import compare
 from rectifier.losses.comparison import Comparison
 from rectifier.losses.design import Design, check_reduction, reduce_labels
+from rectifier.losses.gather import shared_draw
 from rectifier.losses.inputs import no_autocast, prepare
 from rectifier.losses.mining import Profile
-from rectifier.losses.pairs import FeaturePairs, ScorePairs, scored_classes
+from rectifier.losses.pairs import Draw, FeaturePairs, ScorePairs, scored_classes
 from rectifier.losses.triplets import hard_triplet_sums
 
 
@@ -130,7 +132,7 @@ def _per_label(
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
         scores = columns.softmax(given.logits, given.sizes)
-        return rectify(scores, given.targets, given.features, given.sizes, design, generator).loss
+        return rectify(scores, given.targets, given.features, given.sizes, design, generator, gather).loss
 
 
 def rectify(
@@ -140,6 +142,7 @@ def rectify(
     sizes: tuple[int, ...],
     design: Design,
     generator: torch.Generator | None = None,
+    gather: bool = False,
 ) -> Rectification:
     """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``."""
     samples, labels = targets.shape
@@ -149,18 +152,19 @@ def rectify(
         return Rectification((source * 0).sum().expand(labels), nothing, nothing)
     batch = mine.profile(targets, sizes, design.rho, design.scope)
     level = _class_level if design.level == "class" else _instance_level
-    loss, comparisons = level(source, batch, sizes, design, generator)
+    draw = partial(shared_draw, generator=generator, gather=gather) if design.mining == "random" else None
+    loss, comparisons = level(source, batch, sizes, design, draw)
     return Rectification(loss, columns.sum_by_label(batch.mined.int(), sizes).long(), comparisons)
 
 
 def _class_level(
-    scores: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, generator: torch.Generator | None
+    scores: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
 ) -> tuple[Tensor, Tensor]:
-    kappa, draw = design.slots(scores.shape[0])
-    classes = scored_classes(scores, batch, sizes, kappa, generator, draw)
+    kappa = design.slots(scores.shape[0])
+    classes = scored_classes(scores, batch, sizes, kappa, draw)
     margin = design.margins(sizes, scores)
     listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
-    if design.comparison == "relative" and not draw and unlisted < listed:
+    if design.comparison == "relative" and draw is None and unlisted < listed:
         sums, triplets = hard_triplet_sums(scores, classes, margin[classes.label])
         total = columns.sum_by_label(triplets, sizes, classes.label)
         return columns.sum_by_label(sums, sizes, classes.label) / total.clamp(min=1), total.long()
@@ -169,9 +173,8 @@ def _class_level(
 
 
 def _instance_level(
-    features: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, generator: torch.Generator | None
+    features: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
 ) -> tuple[Tensor, Tensor]:
-    kappa, draw = design.slots(features.shape[0])
-    pairs = FeaturePairs(features, batch, kappa, design.normalize, generator, draw)
+    pairs = FeaturePairs(features, batch, design.slots(features.shape[0]), design.normalize, draw)
     comparison = Comparison(design.comparison, design.margins(sizes, features), design.bins, signed=False)
     return compare(pairs, len(features), comparison)

@@ -94,7 +94,9 @@ class RectifiedCrossEntropy(torch.nn.Module):
             given = prepare(logits, targets, features, self.sizes, self.design.level, self.gather)
             log_p = columns.log_softmax(given.logits, given.sizes)
             entropy = label_cross_entropy(log_p, given.targets, given.sizes)
-            mined = rectify(log_p.exp(), given.targets, given.features, given.sizes, self.design, self.generator)
+            mined = rectify(
+                log_p.exp(), given.targets, given.features, given.sizes, self.design, self.generator, self.gather
+            )
             per_label = self.alpha * mined.loss + (1 - self.alpha) * entropy
         loss = reduce_labels(per_label, self.label_reduction)
         if not return_parts:

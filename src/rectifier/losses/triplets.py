@@ -34,7 +34,8 @@ def hard_triplet_sums(scores: Tensor, classes: ScoredClasses, margin: Tensor) ->
 def _count_active(scores: Tensor, members: Tensor, margin: Tensor, *mined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the active triplets ``(M,)``, each score's coefficient ``(M, N)`` and the number of triplets ``(M,)``."""
     hard = Hard(*mined)
-    low, high = _ascending_pairs(hard.positive.shape[1], scores.device)
+    slots = len(range(hard.positive.shape[1]))  # a constant, also where a compiled graph leaves the batch size open
+    low, high = _ascending_pairs(slots, scores.device)
     positive, filled = scores.gather(1, hard.positive_idx), hard.positive.to(scores.dtype)
     hard_positives = filled.sum(1, keepdim=True)
     outside = members.sum(1, keepdim=True) - hard_positives  # anchors beyond the hard positives
