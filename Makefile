@@ -14,6 +14,8 @@ help:
 	@echo "make check   formatting, lint, types, documentation and its examples: what CI asks for, with the tests"
 	@echo "make bench   time the loss beside what one could use instead"
 	@echo "make docs    build the documentation into docs/_build/html"
+	@echo "make format  let ruff mend what it can"
+	@echo "make clean   remove the virtual environment and everything built"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -2,6 +2,7 @@ from importlib.metadata import version as installed_version
 
 project = "rectifier"
 author = "The rectifier developers"
+copyright = author
 release = version = installed_version("rectifier")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 html_theme = "furo"
