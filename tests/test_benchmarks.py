@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+import rivals
 import torch
 
 from cases import make_batch
 from rectifier import class_rectification_loss
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-import rivals
 
 
 @pytest.mark.parametrize(("sizes", "samples"), [([4], 24), ([2] * 5, 60), ([5, 9, 20], 50)])

@@ -6,13 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import digits
 import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import digits  # noqa: E402
 
 
 def test_the_digits_are_imbalanced_as_said() -> None:

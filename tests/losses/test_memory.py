@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
+import measure
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from cases import DESIGNS, make_batch
 from rectifier import class_rectification_loss
 from rectifier.losses import chunks
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def peak_bytes(sizes: list[int], samples: int, **options: object) -> int:
@@ -24,14 +20,7 @@ def peak_bytes(sizes: list[int], samples: int, **options: object) -> int:
         torch.autograd.grad(loss, (logits, features), allow_unused=True)
 
     run()  # tables that are kept are made here
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        run()
-    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
-    running = highest = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        running += event.nbytes()
-        highest = max(highest, running)
-    return highest
+    return measure.peak_bytes(run, cuda=False)
 
 
 @pytest.mark.parametrize("sizes", [[2] * 20, [50], [5, 12, 30]])
