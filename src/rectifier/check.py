@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from math import isfinite
 from numbers import Integral, Real
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ def raise_all(complaints: Iterable[str | None]) -> None:
         raise ValueError("\n".join(found))
 
 
-def is_real(value: object) -> bool:
+def is_real(value: object) -> TypeGuard[float]:
     """Say whether the value is a finite number; NumPy's count, booleans do not."""
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
@@ -74,7 +74,7 @@ def share(what: str, value: object) -> str | None:
         what,
         value,
         "a number above 0 and at most 1",
-        isinstance(value, Real) and is_real(value) and 0 < float(value) <= 1,
+        is_real(value) and 0 < value <= 1,
     )
 
 

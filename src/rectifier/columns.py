@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
-from itertools import accumulate, chain
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rectifier import check
-from rectifier.labels import LabelSpace
+from rectifier.labels import LabelSpace, first_columns
 
 Sizes = LabelSpace | Sequence[int]
 
@@ -72,6 +72,17 @@ def as_targets(targets: object, sizes: tuple[int, ...], names: Sequence[str] | N
     """Check targets and return them as int64 ``(N, A)``."""
     canonical = check.targets(targets, len(sizes))
     check.target_range(canonical, label_sizes(sizes, canonical.device), names)
+    return canonical
+
+
+def targets_beside(
+    logits: Tensor, targets: object, sizes: tuple[int, ...], names: Sequence[str] | None = None
+) -> Tensor:
+    """Check that logits and targets fit the sizes and each other; return targets as int64 ``(N, A)``."""
+    check.logits_columns(logits, sizes)
+    canonical = as_targets(targets, sizes, names)
+    check.same_length("targets", canonical, "logits", logits)
+    check.same_device("targets", canonical, "logits", logits)
     return canonical
 
 
@@ -132,7 +143,7 @@ def label_sizes(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 @table
 def offsets(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """``(A,)``: the first column of each label."""
-    return _on_device(_offsets(sizes), device)
+    return _on_device(first_columns(sizes), device)
 
 
 @table
@@ -206,16 +217,12 @@ def _size_groups(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def _padded_columns(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    start, nothing = _offsets(sizes), sum(sizes)
+    start, nothing = first_columns(sizes), sum(sizes)
     padded: list[int] = []
     for group in _size_groups(sizes):
         width = max(sizes[label] for label in group)
         padded += [start[a] + j if j < sizes[a] else nothing for a in group for j in range(width)]
     return tuple(padded)
-
-
-def _offsets(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return (0, *accumulate(sizes))[:-1]
 
 
 def _on_device(values: tuple[int, ...], device: torch.device) -> Tensor:

@@ -96,7 +96,7 @@ class LabelSpace:
     @property
     def offsets(self) -> tuple[int, ...]:
         """The first column of each label."""
-        return (0, *accumulate(self.sizes))[:-1]
+        return first_columns(self.sizes)
 
     @property
     def columns(self) -> int:
@@ -154,6 +154,15 @@ class LabelSpace:
         except (KeyError, TypeError) as error:
             wanted = '{"labels": [{"name": ..., "classes": [...]}, ...]}'
             raise ValueError(check.sentence("label space JSON", wanted, f"a bad entry ({error!r})")) from error
+
+
+def first_columns(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the first column of each label.
+
+    >>> first_columns([2, 5, 3])
+    (0, 2, 7)
+    """
+    return (0, *accumulate(sizes))[:-1]
 
 
 def _columns(table: Table) -> dict[str, list[object]]:

@@ -32,10 +32,7 @@ def count_correct(
     logits: Tensor, targets: Tensor, sizes: tuple[int, ...], names: tuple[str, ...] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Count the recognised samples and all samples of each class, both int64 ``(K,)``."""
-    check.logits_columns(check.logits(logits), sizes)
-    canonical = columns.as_targets(targets, sizes, names)
-    check.same_length("targets", canonical, "logits", logits)
-    check.same_device("targets", canonical, "logits", logits)
+    canonical = columns.targets_beside(check.logits(logits), targets, sizes, names)
     own = columns.own_columns(canonical, sizes)
     hit = columns.argmax(logits, sizes) == canonical
     return column_counts(torch.where(hit, own, -1), sum(sizes)).long(), column_counts(own, sum(sizes)).long()

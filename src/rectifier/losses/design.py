@@ -40,6 +40,10 @@ class Design(NamedTuple):
         )
         return self
 
+    def described(self) -> str:
+        """Return the options as they are written in a call."""
+        return ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+
     def slots(self, samples: int) -> int:
         """Return how many positives and how many negatives are mined."""
         fewer = self.mining == "all" or self.kappa > samples  # not min(): a compiled graph would make kappa symbolic
@@ -66,4 +70,4 @@ def reduce_labels(per_label: Tensor, label_reduction: str) -> Tensor:
 
 
 def _is_positive(value: object) -> bool:
-    return check.is_real(value) and value > 0  # type: ignore[operator]
+    return check.is_real(value) and value > 0

@@ -25,12 +25,8 @@ def prepare(
     logits: Tensor, targets: Tensor, features: Tensor | None, sizes: Sizes | None, level: str, gather: bool
 ) -> Inputs:
     """Check the arguments of a loss, join the ranks' batches if asked, and leave half precision behind."""
-    check.logits(logits)
-    known = columns.as_sizes(sizes, logits.shape[1])
-    check.logits_columns(logits, known)
-    canonical = columns.as_targets(targets, known, columns.label_names(sizes))
-    check.same_length("targets", canonical, "logits", logits)
-    check.same_device("targets", canonical, "logits", logits)
+    known = columns.as_sizes(sizes, check.logits(logits).shape[1])
+    canonical = columns.targets_beside(logits, targets, known, columns.label_names(sizes))
     used = _at_least_float32(check.features(features, logits, len(known))) if level == "instance" else None
     logits = _at_least_float32(logits)
     if gather:

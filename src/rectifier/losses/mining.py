@@ -19,8 +19,11 @@ class Profile(NamedTuple):
     """The classes of one batch: who is where, and which classes are mined."""
 
     own: Tensor  # (A, N) column of each sample's class, -1 where missing
-    counts: Tensor  # (K,) samples of each class
     mined: Tensor  # (K,) classes whose neighbourhood is rectified
+
+    def is_anchor(self) -> Tensor:
+        """Mark ``(A, N)`` the samples of mined classes."""
+        return (self.own >= 0) & self.mined[self.own.clamp(min=0)]
 
 
 class Hard(NamedTuple):
@@ -43,7 +46,7 @@ def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> 
     mined = (counts >= 2) & (counts < samples)
     if scope == "minority":
         mined = mined & minority_of_counts(counts, sizes, rho)
-    return Profile(own, counts, mined)
+    return Profile(own, mined)
 
 
 def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor:

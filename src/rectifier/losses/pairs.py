@@ -53,7 +53,7 @@ class ScorePairs:
         hard, own = classes.hard, batch.own.clamp(min=0)
         self.hard = hard
         self.row = own if len(classes.column) == scores.shape[1] else _row_of_column(classes.column, batch)[own]
-        self.is_anchor = (batch.own >= 0) & batch.mined[own]
+        self.is_anchor = batch.is_anchor()
         column = classes.column[:, None]
         places = [(hard.positive_idx, column), (hard.negative_idx, column), (_count(own[0]), own)]
         self.positive, self.negative, self.own_scores = _take(scores, places)
@@ -110,7 +110,7 @@ class FeaturePairs:
         by_label = features[None] if features.dim() == 2 else features.transpose(0, 1)
         self.features = unit_length(by_label, dim=-1) if normalize else by_label
         self.own = batch.own
-        self.is_anchor = (self.own >= 0) & batch.mined[self.own.clamp(min=0)]
+        self.is_anchor = batch.is_anchor()
         self.kappa = kappa
         # Drawn once, for pairs may be asked for twice: chunks are computed again in the backward pass.
         shape = (2, *self.own.shape, self.own.shape[1])

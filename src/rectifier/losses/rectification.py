@@ -117,7 +117,7 @@ class ClassRectificationLoss(torch.nn.Module):
         return reduce_labels(per_label, self.label_reduction)
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.design._asdict().items())
+        return self.design.described()
 
 
 def _per_label(

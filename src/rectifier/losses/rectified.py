@@ -105,7 +105,7 @@ class RectifiedCrossEntropy(torch.nn.Module):
         return LossParts(loss, *(part.detach() for part in logged))
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.design._asdict().items())
+        return self.design.described()
 
 
 def _eta(eta: float) -> float:
