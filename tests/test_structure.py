@@ -19,7 +19,7 @@ ROWS = [
     ["imbalance"],
     ["columns"],
     ["labels"],
-    ["check"],
+    ["check", "console"],
 ]
 HEIGHT = {room: -row for row, rooms in enumerate(ROWS) for room in rooms}
 

@@ -7,28 +7,41 @@
 >>> objective(logits, torch.arange(32) % 3).backward()
 """
 
-from rectifier.imbalance import (
-    class_counts,
-    exponential_profile,
-    imbalance_measure,
-    imbalance_ratio,
-    minority_classes,
-    power_law_profile,
-    step_profile,
-)
-from rectifier.labels import LabelSpace
-from rectifier.losses.rectification import ClassRectificationLoss, class_rectification_loss
-from rectifier.losses.rectified import LossParts, RectifiedCrossEntropy
-from rectifier.metrics import ClassBalancedAccuracy, class_balanced_accuracy
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rectifier.data.dataset import ImageData
+    from rectifier.data.loader import Loader
+    from rectifier.data.sources import open_data
+    from rectifier.data.store import build_store
+    from rectifier.imbalance import (
+        class_counts,
+        exponential_profile,
+        imbalance_measure,
+        imbalance_ratio,
+        minority_classes,
+        power_law_profile,
+        step_profile,
+    )
+    from rectifier.labels import LabelSpace
+    from rectifier.losses.rectification import ClassRectificationLoss, class_rectification_loss
+    from rectifier.losses.rectified import LossParts, RectifiedCrossEntropy
+    from rectifier.metrics import ClassBalancedAccuracy, class_balanced_accuracy
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ClassBalancedAccuracy",
     "ClassRectificationLoss",
+    "ImageData",
     "LabelSpace",
+    "Loader",
     "LossParts",
     "RectifiedCrossEntropy",
+    "build_store",
     "class_balanced_accuracy",
     "class_counts",
     "class_rectification_loss",
@@ -36,6 +49,40 @@ __all__ = [
     "imbalance_measure",
     "imbalance_ratio",
     "minority_classes",
+    "open_data",
     "power_law_profile",
     "step_profile",
 ]
+
+# Names are imported when they are first asked for: the command line answers, and processes that only decode images
+# start, without waiting seconds for torch.
+_HOMES = {
+    "ClassBalancedAccuracy": "metrics",
+    "ClassRectificationLoss": "losses.rectification",
+    "ImageData": "data.dataset",
+    "LabelSpace": "labels",
+    "Loader": "data.loader",
+    "LossParts": "losses.rectified",
+    "RectifiedCrossEntropy": "losses.rectified",
+    "build_store": "data.store",
+    "class_balanced_accuracy": "metrics",
+    "class_counts": "imbalance",
+    "class_rectification_loss": "losses.rectification",
+    "exponential_profile": "imbalance",
+    "imbalance_measure": "imbalance",
+    "imbalance_ratio": "imbalance",
+    "minority_classes": "imbalance",
+    "open_data": "data.sources",
+    "power_law_profile": "imbalance",
+    "step_profile": "imbalance",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rectifier' has no attribute {name!r}")
+    return getattr(import_module(f"rectifier.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

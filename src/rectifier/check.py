@@ -25,6 +25,11 @@ def sentence(what: str, wanted: str, got: object) -> str:
     return f"Expected {what} to be {wanted}, but got {got}."
 
 
+def no_file(what: str, wanted: str, hint: str) -> NoReturn:
+    """Raise the one error sentence for a file or folder that is not there, with where to get it."""
+    raise FileNotFoundError(f"{sentence(what, wanted, 'nothing there')} {hint}".rstrip())
+
+
 def nearest(value: object, valid: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` for the closest valid name, or nothing when none is close."""
     close = get_close_matches(str(value), list(valid), n=1)

@@ -1,0 +1,105 @@
+"""Text files of data sets: lines with their numbers, so that every complaint can name file and line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rectifier import check
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A table as text: named columns of equal length, and the line of the file that each row stands on."""
+
+    path: str
+    columns: dict[str, list[str]]
+    lines: list[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def place(self, row: int) -> str:
+        return place(self.path, self.lines[row])
+
+
+def place(path: str | Path, line: int) -> str:
+    return f"{path}, line {line},"
+
+
+def find_folder(root: Path, names: Sequence[str], holds: str, hint: str) -> Path:
+    """Return the first of ``root/name`` or ``root`` itself that holds the file or folder ``holds``."""
+    candidates = [*(root / name for name in names), root]
+    for folder in candidates:
+        if (folder / holds).exists():
+            return folder
+    looked = " or ".join(str(folder / holds) for folder in candidates)
+    check.no_file(looked, "there", hint)
+
+
+def read_text(path: Path, encoding: str = "utf-8", hint: str = "") -> str:
+    """Read a text file; a byte that is no text is an error that names its line."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        check.no_file(str(path), "a text file", hint)
+    try:
+        return content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        got = f"the byte 0x{content[error.start]:02x}; the option encoding=latin-1 reads Western European files"
+        check.fail(place(path, line), f"{encoding} text", got)
+
+
+def numbered_lines(path: Path, hint: str = "") -> Iterator[tuple[int, str]]:
+    """Yield every line that is not blank, with its number from 1. The file is never in memory as a whole."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        check.no_file(str(path), "a text file", hint)
+    with file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError as error:
+                check.fail(place(path, number), "UTF-8 text", f"the byte 0x{line[error.start]:02x}")
+            if text:
+                yield number, text
+
+
+def read_csv(path: Path, encoding: str = "utf-8", overflow: str | None = None) -> Columns:
+    """Read a table with a header. Commas, semicolons or tabs separate, whichever the header has most of.
+
+    A row of another length than the header is an error. ``overflow`` names a last column of free text that may hold
+    separators of its own, unquoted: what a row has too much of is then a part of it.
+    """
+    text = read_text(path, encoding)
+    first = text.split("\n", 1)[0]
+    reader = csv.reader(text.splitlines(keepends=True), delimiter=max(",;\t", key=first.count))
+    try:
+        names = [name.strip() for name in next(reader)]
+    except StopIteration:
+        check.fail(str(path), "a table with a header", "an empty file")
+    _check_header(path, names)
+    rows, lines, start = [], [], reader.line_num + 1
+    for row in reader:
+        if overflow is not None and len(row) > len(names) and names[-1] == overflow:
+            row[len(names) - 1 :] = [",".join(row[len(names) - 1 :])]
+        if row and len(row) != len(names):
+            check.fail(place(path, start), f"a row of {len(names)} values, as the header has", f"{len(row)}")
+        if row:
+            rows.append(row)
+            lines.append(start)
+        start = reader.line_num + 1
+    values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    return Columns(str(path), dict(zip(names, values, strict=True)), lines)
+
+
+def _check_header(path: Path, names: list[str]) -> None:
+    for position, name in enumerate(names):
+        if not name:
+            check.fail(place(path, 1), "a header with a name for every column", f"none for column {position + 1}")
+        if name in names[:position]:
+            check.fail(place(path, 1), "a header of different names", f"{name!r} twice")

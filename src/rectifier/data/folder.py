@@ -1,0 +1,72 @@
+"""Your own data as folders: one per class, or one per part with the classes inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from rectifier import check
+from rectifier.data.dataset import ImageData, ImageFiles
+from rectifier.data.split import SHARES
+from rectifier.data.table import IMAGE_SUFFIXES, PART_NAMES, drawn_split, fill_validation
+from rectifier.labels import LabelSpace
+
+
+def read_folder(
+    path: Path, *, label: str = "class", shares: str | Sequence[float] = SHARES, seed: int = 0
+) -> ImageData:
+    """Read a folder of images, one folder per class: ``path/cat/1.jpg``; deeper folders belong to their class.
+
+    When the folders below ``path`` are called train, val (valid, validation) and test, the classes are looked for
+    inside them. Otherwise the split is drawn by ``seed``, stratified, with the given ``shares``.
+
+    Args:
+        path: the folder.
+        label: what to call the one label.
+        shares: of train, validation and test when the split is drawn.
+        seed: of the split.
+    """
+    folders = _folders(path)
+    by_part = [f for f in folders if f.name.lower() in PART_NAMES]
+    has_parts = len(by_part) == len(folders) and any(_folders(f) for f in by_part)
+    places = [(f, PART_NAMES[f.name.lower()]) for f in by_part] if has_parts else [(path, 0)]
+    paths: list[str] = []
+    names: list[str] = []
+    parts: list[int] = []
+    skipped = 0
+    for place, part in places:
+        for class_folder in _folders(place):
+            files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not _hidden(f, path))
+            found = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
+            skipped += len(files) - len(found)
+            paths += [f.relative_to(path).as_posix() for f in found]
+            names += [class_folder.name] * len(found)
+            parts += [part] * len(found)
+        skipped += sum(f.is_file() and not _hidden(f, path) for f in place.iterdir())
+    if not paths:
+        wanted = "a folder with one folder of images per class"
+        check.fail(str(path), wanted, f"no image in it (known are {', '.join(sorted(IMAGE_SUFFIXES))})")
+    every_class = sorted({c.name for place, _ in places for c in _folders(place)})
+    empty = sorted(set(every_class) - set(names))
+    space = LabelSpace.infer({label: names})
+    targets = space.encode({label: names})
+    images = ImageFiles(path, tuple(paths))
+    if has_parts:
+        split, notes = fill_validation(torch.tensor(parts), images, targets, space, seed, "Split by folder.")
+    else:
+        split, notes = drawn_split(images, targets, space, shares, seed)
+    if empty:
+        notes.append(f"{len(empty)} folders without an image are no classes ({', '.join(empty[:5])}).")
+    if skipped:
+        notes.append(f"{skipped:,} files that are no images were left out.")
+    return ImageData(path.resolve().name, images, targets, space, split, images.paths, tuple(notes))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
+
+
+def _hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(root).parts) or file.name == "Thumbs.db"

@@ -1,0 +1,134 @@
+"""open_data: a name, or a path, to data. SOURCES lists the names."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rectifier import check
+from rectifier.data.celeba import celeba
+from rectifier.data.cifar import cifar10, cifar100
+from rectifier.data.dataset import ImageData
+from rectifier.data.deepfashion import deepfashion
+from rectifier.data.digits import digits
+from rectifier.data.fashion import fashion
+from rectifier.data.folder import read_folder
+from rectifier.data.shapes import shapes
+from rectifier.data.store import is_store, open_store
+from rectifier.data.table import read_table
+from rectifier.data.xdomain import xdomain
+
+
+@dataclass(frozen=True)
+class Source:
+    """A reader and one line about what it reads. Readers of files take the data root first."""
+
+    read: Callable[..., ImageData]
+    about: str
+    on_disk: bool = True
+
+
+SOURCES = {
+    "digits": Source(digits, "8 x 8 digits of scikit-learn, made imbalanced (embedded)", on_disk=False),
+    "shapes": Source(shapes, "generated images with several labels, any imbalance (embedded)", on_disk=False),
+    "cifar10": Source(cifar10, "CIFAR-10; imb=, bln=, exp=, step= make it imbalanced"),
+    "cifar100": Source(cifar100, "CIFAR-100; imb=, bln=, exp=, step= make it imbalanced"),
+    "celeba": Source(celeba, "CelebA, 40 binary attributes; split=official or paper"),
+    "deepfashion": Source(deepfashion, "DeepFashion, 1,000 binary attributes in five groups"),
+    "xdomain": Source(xdomain, "X-Domain, nine clothing labels (not public)"),
+    "fashion": Source(fashion, "Fashion Product Images, eight labels"),
+}
+
+
+def open_data(
+    spec: str | Path,
+    *,
+    root: str | Path | None = None,
+    images: str | Path | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> ImageData:
+    """Open data by name or path.
+
+    A name may carry options, ``cifar100:imb=1`` or ``shapes:samples=500,ratio=50``; so may a call. A path is a CSV or
+    Parquet table (``images`` is the folder that its paths start from), a folder per class, or a store. ``root`` is the
+    folder that the named data sets lie in: the environment variable ``RECTIFIER_DATA``, else ``./data``.
+
+    >>> open_data("shapes:samples=60,size=16,ratio=4,labels=shape").space.names
+    ('shape',)
+    """
+    name, given = _parse(str(spec))
+    options = {**given, **options}
+    read, *arguments = _reader(name, root)
+    takes = reader_options(read)
+    if images is not None:
+        if "images" not in takes:
+            check.fail("images", "given with a table alone", f"{images} beside {name!r}")
+        options["images"] = Path(images)
+    if seed is not None and "seed" in takes:
+        options.setdefault("seed", seed)
+    unknown = [key for key in options if key not in takes]
+    if unknown:
+        problem = check.sentence(f"every option of {name}", f"among {', '.join(takes)}", repr(unknown[0]))
+        raise ValueError(problem + check.nearest(unknown[0], takes))
+    data: ImageData = read(*arguments, **options)
+    return data
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Return the folder that named data sets lie in."""
+    return Path(root or os.environ.get("RECTIFIER_DATA") or "data")
+
+
+def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:
+    """Return what reads this data, and its positional arguments."""
+    if name in SOURCES:
+        source = SOURCES[name]
+        return (source.read, data_root(root)) if source.on_disk else (source.read,)
+    path = Path(name)
+    if not path.exists():
+        wanted = f"a data set ({', '.join(SOURCES)}) or an existing table or folder"
+        raise FileNotFoundError(check.sentence("data", wanted, repr(name)) + check.nearest(name, SOURCES))
+    if is_store(path):
+        return (open_store, path)
+    return (read_folder if path.is_dir() else read_table, path)
+
+
+def reader_options(read: Callable[..., ImageData]) -> tuple[str, ...]:
+    """Return the names of a reader's options."""
+    parameters = inspect.signature(read).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+def _parse(spec: str) -> tuple[str, dict[str, Any]]:
+    """Take ``name:key=value,key=value`` apart; a path has no options."""
+    name, colon, rest = spec.partition(":")
+    if name not in SOURCES or not colon:
+        return spec, {}
+    options = {}
+    for entry in filter(None, rest.split(",")):
+        key, equals, value = entry.partition("=")
+        if not equals:
+            check.fail(f"options of {name}", "key=value, with commas between", repr(entry))
+        options[key.strip()] = literal(value.strip())
+    return name, options
+
+
+def literal(text: str) -> Any:
+    """Read a number, true or false off text; anything else stays text.
+
+    >>> literal("3"), literal("0.5"), literal("true"), literal("paper")
+    (3, 0.5, True, 'paper')
+    """
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,252 @@
+"""Train, validation and test: a seeded split that is stratified over all labels at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rectifier import check, columns
+from rectifier.data.dataset import PARTS
+from rectifier.labels import LabelSpace
+
+SHARES = (0.8, 0.1, 0.1)
+Ints = NDArray[np.int64]
+
+
+def stratified_split(
+    targets: Tensor,
+    sizes: Sequence[int] | LabelSpace,
+    *,
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    groups: Sequence[object] | None = None,
+) -> Tensor:
+    """Deal samples out to train, validation and test: int64 ``(N,)``, 0, 1 or 2, nearly equal shares of every class.
+
+    Every class of every label with three or more samples has at least one in each part, as far as the labels allow:
+    when each of three samples is bound to a part by another rare class, ``uncovered`` tells. A class of one or two
+    samples goes to train first. ``groups`` names what must stay together (duplicates, one patient's images): equal
+    entries end in one part, and a class is then counted in groups.
+
+    Classes are dealt out from the rarest to the most frequent, each in the proportions that it still lacks.
+
+    >>> targets = torch.tensor([[0]] * 20 + [[1]] * 3)
+    >>> split = stratified_split(targets, [2])
+    >>> [sorted(split[targets[:, 0] == c].unique().tolist()) for c in (0, 1)]
+    [[0, 1, 2], [0, 1, 2]]
+    """
+    _check_shares(shares)
+    units, unit_of_sample = _units(len(targets), groups)
+    incidence = _Incidence.of(targets, columns.as_sizes(sizes), unit_of_sample, units)
+    random = np.random.default_rng(seed)
+    wanted = np.asarray(shares, float) / sum(shares)
+    part = _deal(incidence, wanted, random)
+    _repair(part, incidence, wanted > 0, random)
+    return torch.from_numpy(part[unit_of_sample])
+
+
+def uncovered(targets: Tensor, sizes: Sequence[int] | LabelSpace, split: Tensor, parts: int = len(PARTS)) -> list[int]:
+    """Return the columns of the classes that have samples, but none in one of the first ``parts`` parts."""
+    resolved = columns.as_sizes(sizes)
+    own = columns.own_columns(columns.as_targets(targets, resolved), resolved)
+    seen = torch.zeros(parts, sum(resolved) + 1, dtype=torch.bool)
+    seen[split[:, None].expand_as(own), own] = True  # a missing label is -1, the column behind the last
+    present = seen[:, :-1].any(0)
+    return (present & ~seen[:, :-1].all(0)).nonzero()[:, 0].tolist()
+
+
+def drop_rare(
+    targets: Tensor, space: LabelSpace, fewest: int = 3, groups: Sequence[object] | None = None
+) -> tuple[Tensor, LabelSpace, dict[str, list[str]]]:
+    """Leave out the classes with fewer than ``fewest`` samples (or groups): their samples miss that label.
+
+    Returns the new targets, the new label space, and the names of the classes left out, label by label.
+    """
+    units, unit_of_sample = _units(len(targets), groups)
+    incidence = _Incidence.of(targets, space.sizes, unit_of_sample, units)
+    keep = incidence.units_per_class >= fewest
+    rank = torch.from_numpy(np.where(keep, 1, 0))
+    kept_classes, dropped, new = {}, {}, []
+    for a, (name, first) in enumerate(zip(space.names, space.offsets, strict=True)):
+        mask = keep[first : first + space.sizes[a]]
+        kept_classes[name] = [c for c, k in zip(space.classes[a], mask, strict=True) if k]
+        dropped[name] = [c for c, k in zip(space.classes[a], mask, strict=True) if not k]
+        if not kept_classes[name]:
+            check.fail(f"label {name!r}", f"a class with at least {fewest} samples", "none")
+        here = rank[first : first + space.sizes[a]]
+        index = torch.where(here > 0, here.cumsum(0) - 1, -1)
+        new.append(torch.where(targets[:, a] >= 0, index[targets[:, a].clamp(min=0)], -1))
+    return torch.stack(new, 1), LabelSpace.from_names(kept_classes), {n: c for n, c in dropped.items() if c}
+
+
+def duplicate_groups(root: Path, paths: Sequence[str]) -> list[object]:
+    """Return one entry per file, equal for files of equal content. A file that cannot be read stands alone.
+
+    Only files of equal length are read.
+    """
+
+    def length(path: str) -> int:
+        try:
+            return (root / path).stat().st_size
+        except OSError:
+            return -1
+
+    def content(path: str) -> object:
+        try:
+            return hashlib.sha256((root / path).read_bytes()).digest()
+        except OSError:
+            return path
+
+    with ThreadPoolExecutor() as pool:
+        lengths = list(pool.map(length, paths))
+        shared = Counter(lengths)
+        suspects = [p for p, n in zip(paths, lengths, strict=True) if n >= 0 and shared[n] > 1]
+        digests = dict(zip(suspects, pool.map(content, suspects), strict=True))
+    return [digests.get(path, path) for path in paths]
+
+
+def describe_dropped(dropped: dict[str, list[str]], fewest: int = 3) -> tuple[str, ...]:
+    """Say in one sentence which classes ``drop_rare`` left out."""
+    total = sum(map(len, dropped.values()))
+    if not total:
+        return ()
+    listed = ", ".join(f"{name} {len(classes)}" for name, classes in dropped.items())
+    return (f"{total} classes with fewer than {fewest} different images left out ({listed}).",)
+
+
+@dataclass(frozen=True)
+class _Incidence:
+    """Which units (groups of samples) hold which classes: both directions as sorted pairs."""
+
+    classes: Ints  # of each pair, ascending
+    units: Ints  # of each pair
+    class_start: Ints  # (K + 1,)
+    by_unit: Ints  # the pairs' classes sorted by unit
+    unit_start: Ints  # (U + 1,)
+
+    @classmethod
+    def of(cls, targets: Tensor, sizes: Sequence[int], unit_of_sample: Ints, units: int) -> _Incidence:
+        resolved = columns.as_sizes(sizes)
+        own = columns.own_columns(columns.as_targets(targets, resolved), resolved).numpy()
+        total = sum(resolved)
+        pairs = np.where(own >= 0, own * units + unit_of_sample[:, None], -1).ravel()
+        pairs = np.unique(pairs[pairs >= 0])
+        classes, members = pairs // units, pairs % units
+        order = np.argsort(members, kind="stable")
+        return cls(
+            classes,
+            members,
+            np.searchsorted(classes, np.arange(total + 1)),
+            classes[order],
+            np.searchsorted(members[order], np.arange(units + 1)),
+        )
+
+    @property
+    def units_per_class(self) -> Ints:
+        return np.diff(self.class_start)
+
+    def units_of(self, label_class: int) -> Ints:
+        return self.units[self.class_start[label_class] : self.class_start[label_class + 1]]
+
+    def classes_of(self, unit: int) -> Ints:
+        return self.by_unit[self.unit_start[unit] : self.unit_start[unit + 1]]
+
+    def part_counts(self, part: Ints) -> Ints:
+        """Count each class's units in each part: ``(K, parts)``."""
+        counts = np.zeros((len(self.class_start) - 1, len(PARTS)), np.int64)
+        np.add.at(counts, (self.classes, part[self.units]), 1)
+        return counts
+
+
+def _units(samples: int, groups: Sequence[object] | None) -> tuple[int, Ints]:
+    """Number the groups from 0 in the order of their first samples; without groups every sample is its own."""
+    if groups is None:
+        return samples, np.arange(samples)
+    if len(groups) != samples:
+        check.fail("groups", f"one entry for each of the {samples} samples", f"{len(groups)}")
+    number: dict[object, int] = {}
+    unit = np.fromiter((number.setdefault(g, len(number)) for g in groups), np.int64, samples)
+    return len(number), unit
+
+
+def _deal(incidence: _Incidence, wanted: NDArray[np.float64], random: np.random.Generator) -> Ints:
+    part = np.full(len(incidence.unit_start) - 1, -1)
+    for label_class in np.argsort(incidence.units_per_class, kind="stable"):
+        members = incidence.units_of(label_class)
+        free = members[part[members] < 0]
+        if len(free):
+            placed = np.bincount(part[members][part[members] >= 0], minlength=len(PARTS))
+            part[random.permutation(free)] = _shares_of(len(members), placed, wanted)
+    bare = np.flatnonzero(part < 0)  # samples without any label
+    part[random.permutation(bare)] = _shares_of(len(bare), np.zeros(len(PARTS), np.int64), wanted)
+    return part
+
+
+def _shares_of(total: int, placed: Ints, wanted: NDArray[np.float64]) -> Ints:
+    """Return the parts of the ``total - placed.sum()`` members not yet placed, so that all come close to ``wanted``."""
+    free = total - int(placed.sum())
+    lacking = np.maximum(wanted * total - placed, 0)
+    exact = lacking * (free / lacking.sum()) if lacking.any() else wanted * free
+    count = np.floor(exact).astype(np.int64)
+    count[np.argsort(count - exact, kind="stable")[: free - count.sum()]] += 1
+    if total >= (wanted > 0).sum():
+        for empty in np.flatnonzero((wanted > 0) & (placed + count == 0)):
+            giver = np.where(count > 0, placed + count, 0).argmax()
+            if placed[giver] + count[giver] > 1 and count[giver] > 0:
+                count[giver] -= 1
+                count[empty] += 1
+    return np.repeat(np.arange(len(PARTS)), count)
+
+
+def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: np.random.Generator) -> None:
+    """Fill the holes (a class without a unit in a part), each time by the move that leaves the fewest others."""
+    needed = np.flatnonzero(used)
+    large = incidence.units_per_class >= len(needed)
+    counts = incidence.part_counts(part)
+    best, best_part = None, part.copy()
+    for _ in range(20 * len(counts)):
+        holes = np.argwhere((counts[:, needed] == 0) & large[:, None])
+        if best is None or len(holes) < best:
+            best, best_part = len(holes), part.copy()
+        if not len(holes):
+            break
+        label_class, column = holes[random.integers(len(holes))]
+        _move_one_in(part, counts, incidence, label_class, needed[column], large, random)
+    part[:] = best_part
+
+
+def _move_one_in(
+    part: Ints,
+    counts: Ints,
+    incidence: _Incidence,
+    label_class: int,
+    goal: int,
+    large: NDArray[np.bool_],
+    random: np.random.Generator,
+) -> None:
+    candidates = random.permutation(incidence.units_of(label_class))[:256]
+    harm = [
+        int((large[held := incidence.classes_of(u)] & (counts[held, part[u]] == 1)).sum())
+        - int((large[held] & (counts[held, goal] == 0)).sum())
+        for u in candidates
+    ]
+    unit = candidates[int(np.argmin(harm))]
+    held = incidence.classes_of(unit)
+    counts[held, part[unit]] -= 1
+    counts[held, goal] += 1
+    part[unit] = goal
+
+
+def _check_shares(shares: Sequence[float]) -> None:
+    ok = len(shares) == len(PARTS) and all(check.is_real(s) and s >= 0 for s in shares) and shares[0] > 0
+    if not ok:
+        check.fail("shares", "three numbers for train, validation and test, the first above 0", repr(shares))

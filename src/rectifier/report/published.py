@@ -1,0 +1,143 @@
+"""What the paper reports about its data sets: imbalance ratios and numbers of images, each with its table.
+
+Numbers and names of sections are those of "Imbalanced Deep Learning by Minority Class Incremental Rectification"
+(Dong, Gong, Zhu). A ratio of 43 means 1 : 43, smallest to largest class of the training images.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NotRequired, TypedDict
+
+
+class PublishedRatio(TypedDict):
+    """An imbalance ratio of the paper, and where it stands there."""
+
+    ratio: int
+    source: str
+
+
+class PublishedData(TypedDict):
+    """What the paper says about a data set as a whole: its largest ratio and the images of each part."""
+
+    ratio: int
+    train: int
+    test: int
+    total: NotRequired[int]
+    validation: NotRequired[int]
+    source: str
+
+
+# Tables 1 and 2; Section 4.2 gives the images of DeepFashion.
+DATA: Final[dict[str, PublishedData]] = {
+    "celeba": {"ratio": 43, "total": 202_599, "train": 162_770, "test": 19_867, "source": "Tables 1, 2"},
+    "xdomain": {"ratio": 4_162, "total": 245_467, "train": 165_467, "test": 80_000, "source": "Tables 1, 2"},
+    "cifar100": {"ratio": 1, "total": 60_000, "train": 50_000, "test": 10_000, "source": "Tables 1, 2"},
+    "deepfashion": {
+        "ratio": 733,
+        "train": 209_222,
+        "validation": 40_000,
+        "test": 40_000,
+        "source": "Table 1, Section 4.2",
+    },
+}
+
+# Table 3, whose short names are spelt out in its caption; here they are CelebA's own, in the table's order.
+CELEBA: Final[dict[str, int]] = {
+    "Attractive": 1,
+    "Mouth_Slightly_Open": 1,  # MthOpen
+    "Smiling": 1,
+    "Wearing_Lipstick": 1,  # Lipstick
+    "High_Cheekbones": 1,  # HighChb
+    "Male": 1,
+    "Heavy_Makeup": 2,  # HvMkup
+    "Wavy_Hair": 2,  # WvHair
+    "Oval_Face": 3,  # OvFace
+    "Pointy_Nose": 3,  # PntNose
+    "Arched_Eyebrows": 3,  # ArEyeb
+    "Black_Hair": 3,  # BlkHair
+    "Big_Lips": 3,
+    "Big_Nose": 3,
+    "Young": 4,
+    "Straight_Hair": 4,  # StrHair
+    "Brown_Hair": 4,  # BrwHair
+    "Bags_Under_Eyes": 4,  # EyeBag
+    "Wearing_Earrings": 4,  # Earrings
+    "No_Beard": 5,  # NoBeard
+    "Bangs": 6,
+    "Blond_Hair": 6,  # BldHair
+    "Bushy_Eyebrows": 6,  # BshEb
+    "Wearing_Necklace": 7,  # Necklace
+    "Narrow_Eyes": 8,  # NrwEye
+    "5_o_Clock_Shadow": 8,  # 5Shdw
+    "Receding_Hairline": 11,  # RcdHl
+    "Wearing_Necktie": 13,  # Necktie
+    "Eyeglasses": 14,  # EyeGls
+    "Rosy_Cheeks": 14,  # RsChk
+    "Goatee": 15,
+    "Chubby": 16,
+    "Sideburns": 17,  # SdBurn
+    "Blurry": 18,
+    "Wearing_Hat": 19,  # Hat
+    "Double_Chin": 20,  # DbChn
+    "Pale_Skin": 22,  # PlSkin
+    "Gray_Hair": 23,  # GrHair
+    "Mustache": 24,  # Mstch
+    "Bald": 43,
+}
+
+# Table 5.
+XDOMAIN: Final[dict[str, int]] = {
+    "category": 2,
+    "colour": 138,
+    "collar": 210,
+    "button": 242,
+    "pattern": 476,
+    "shape": 2_138,
+    "length": 3_401,
+    "sleeve-shape": 4_115,
+    "sleeve-length": 4_162,
+}
+
+# Table 7. Each is a group of attributes; its ratio compares the numbers of images that show them.
+DEEPFASHION: Final[dict[str, int]] = {"texture": 733, "fabric": 393, "shape": 314, "part": 350, "style": 149}
+
+_BY_LABEL: Final = {
+    "celeba": (CELEBA, "Table 3"),
+    "xdomain": (XDOMAIN, "Table 5"),
+    "deepfashion": (DEEPFASHION, "Table 7"),
+}
+
+
+def published_data(name: str) -> PublishedData | None:
+    """Return what the paper says about a data set as a whole, or None.
+
+    >>> published_data("celeba:split=paper")["train"]
+    162770
+    >>> published_data("cifar100:imb=1") is None  # the paper does not say how many images it kept
+    True
+    """
+    base, made = _parse(name)
+    return None if made else DATA.get(base)
+
+
+def published_ratio(name: str, label: str) -> PublishedRatio | None:
+    """Return the paper's ratio for one label, or group of labels, of a data set; None where it gives none.
+
+    >>> published_ratio("celeba", "Bald")
+    {'ratio': 43, 'source': 'Table 3'}
+    >>> published_ratio("cifar100:imb=1", "class"), published_ratio("cifar100", "class")
+    ({'ratio': 20, 'source': 'Section 4.3'}, {'ratio': 1, 'source': 'Table 1'})
+    """
+    base, made = _parse(name)
+    if base == "cifar100":  # one label, whatever it is called; 500 : 25 where imbalance is made by the paper's rule
+        known = {"": (1, "Table 1"), "bln": (1, "Section 4.3"), "imb": (20, "Section 4.3")}.get(made)
+        return {"ratio": known[0], "source": known[1]} if known else None
+    ratios, source = _BY_LABEL.get(base, ({}, ""))
+    return {"ratio": ratios[label], "source": source} if label in ratios else None
+
+
+def _parse(name: str) -> tuple[str, str]:
+    """Split the name of opened data into its data set and the option, if any, that sets its class sizes."""
+    base, _, options = name.partition(":")
+    keys = [option.partition("=")[0].strip() for option in options.split(",")]
+    return base, next((key for key in keys if key in ("imb", "bln", "exp", "step")), "")
