@@ -149,6 +149,36 @@ def profile(
         console.say(f"Figure: {draw(result, figure)}")
 
 
+@app.command(
+    epilog="Example: [bold]rectifier store --data labels.csv --images photos --size 64x48 --out photos.store[/]"
+)
+def store(
+    data: DataSpec,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the store.")],
+    size: Annotated[
+        str | None,
+        typer.Option("--size", help="HEIGHTxWIDTH or a side.", show_default="the first image's, at most 224"),
+    ] = None,
+    fit: Annotated[str, typer.Option("--fit", help="Other aspect ratios: stretch, crop or pad.")] = "stretch",
+    unreadable: Annotated[str, typer.Option("--unreadable", help="skip damaged images, or raise an error.")] = "skip",
+    workers: Annotated[int | None, typer.Option("--workers", help="Processes.", show_default="one per core")] = None,
+    images: Images = None,
+    data_root: DataRoot = None,
+    seed: Seed = None,
+    settings: Settings = None,
+) -> None:
+    """Decode and resize images once, into a folder that can be given as --data from then on."""
+    from rectifier.data.dataset import ImageArray
+    from rectifier.data.store import build_store
+
+    opened = _open(data, images, data_root, seed, settings)
+    if isinstance(opened.images, ImageArray):
+        raise ValueError(f"{data} is in memory as it is read and needs no store.")
+    stored = build_store(opened, out, size, fit=fit, unreadable=unreadable, workers=workers)
+    height, width, _ = stored.images.shape  # type: ignore[attr-defined]
+    typer.echo(f"{out}: {len(stored):,} images of {height} x {width}, {len(opened) - len(stored):,} left out.")
+
+
 def _open(data: str, images: Path | None, root: Path | None, seed: int | None, settings: list[str] | None) -> Any:
     """Open the data that the options of a command line describe."""
     from rectifier import check

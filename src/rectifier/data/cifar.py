@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,7 +137,8 @@ def _locate(layout: _Layout, root: Path, download: bool) -> tuple[Path, bool]:
     inside = [root / layout.name / name for name in layout.folders]  # where a download is unpacked
     for folder in (*(root / name for name in layout.folders), *inside, root):
         for binary in (False, True):
-            if (folder / layout.test[binary]).is_file():
+            files = (layout.test[binary], *layout.train[binary])  # any: a missing one is then complained of by name
+            if any((folder / name).is_file() for name in files):
                 return folder, binary
     if download:
         archive = downloads.fetch(layout.url, root, known_hash=f"md5:{layout.md5}")
@@ -202,10 +204,23 @@ def _class_names(layout: _Layout, path: Path, binary: bool) -> list[str]:
         content = load_pickle(path)
         if not isinstance(content, dict) or layout.names_key not in content:
             check.fail(str(path), f"a dictionary with the entry {layout.names_key.decode()!r}", _keys(content))
-        names = [name.decode() if isinstance(name, bytes) else str(name) for name in content[layout.names_key]]
+        listed = content[layout.names_key]
+        if not isinstance(listed, list):
+            check.fail(str(path), f"a list of {layout.classes} class names", type(listed).__name__)
+        names = [_text(path, name) for name in listed]
     if len(names) != layout.classes:
         check.fail(str(path), f"a list of {layout.classes} class names", f"{len(names)}")
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            check.fail(str(path), "a list of different class names", f"{name!r} twice")
     return names
+
+
+def _text(path: Path, name: object) -> str:
+    try:
+        return name.decode() if isinstance(name, bytes) else str(name)
+    except UnicodeDecodeError:
+        check.fail(str(path), "a list of class names in UTF-8", repr(name))
 
 
 def _keys(content: object) -> str:
@@ -238,8 +253,10 @@ def _train_sizes(targets: Ints, classes: int, chosen: dict[str, float], largest:
     else:
         if not (check.is_real(value) and 1 <= value <= largest):
             check.fail(profile, f"a ratio from 1 to {largest}", repr(value))
-        shape = imbalance.exponential_profile if profile == "exp" else imbalance.step_profile
-        sizes = shape(classes, largest, round(largest / value))
+        # Rounded down, as the long-tail literature does it, and for `exp` not before: 500 / 200 is no whole number.
+        sizes = [math.floor(largest * value ** (-i / (classes - 1)) + 1e-9) for i in range(classes)]
+        if profile == "step":
+            sizes = imbalance.step_profile(classes, largest, sizes[-1])
     return np.asarray(sizes)
 
 

@@ -86,16 +86,18 @@ class Loader:
         memory_share: float = 0.5,
         ahead: int = 3,
     ) -> None:
-        self._check(data, part, batch_size, shuffle, sampler, augment, mode, memory_share, ahead)
+        self._check(data, part, batch_size, shuffle, sampler, augment, mode, memory_share, ahead, normalise)
         positions = data.indices(part)
         self.part, self.device, self.dtype, self.seed = part, torch.device(device), dtype, seed
         self.batch_size, self.drop_last, self.augment = batch_size, drop_last, augment
         self.sampler = UniformSampler(len(positions), seed=seed) if shuffle and sampler is None else sampler
         self.epoch = 0
+        self._planned: tuple[int, list[Tensor]] | None = None
         self.normalisation = statistics(data) if normalise == "train" else cast(Normalisation | None, normalise)
         images = cast(Decoded, data.images)
         self._scale, self._shift = self._line(images.shape)
-        self._targets = data.targets[positions].to(self.device)
+        narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # they stay in memory, batches do not
+        self._targets = data.targets[positions].clamp(min=-1).to(self.device, narrow)
         need = len(positions) * int(np.prod(images.shape))
         free = free_memory(self.device)
         self.mode = mode if mode != "auto" else "resident" if need <= memory_share * free else "streamed"
@@ -110,16 +112,11 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch: with it the order and the augmentation. Going through the loader moves on by one."""
         self.epoch = epoch
-        turn = getattr(self.sampler, "set_epoch", None)
-        if callable(turn):
-            turn(epoch)
 
     def __len__(self) -> int:
-        batches = self._batches()
-        return len(batches)
+        return len(self._batches())
 
     def __iter__(self) -> Iterator[Batch]:
-        self.set_epoch(self.epoch)
         batches = self._batches()
         draws = self._draws(sum(map(len, batches)))
         self.epoch += 1
@@ -130,11 +127,20 @@ class Loader:
         ):
             images = self._finish(pixels, None if draws is None else draws[start : start + len(index)])
             start += len(index)
-            yield Batch(images, self._targets[index], index)
+            yield Batch(images, self._targets[index].long(), index)
 
     def _batches(self) -> list[Tensor]:
-        """Return the positions of every batch of this epoch."""
+        """Return the positions of every batch of this epoch; drawn once, however often it is asked for."""
+        if self._planned is None or self._planned[0] != self.epoch:
+            self._planned = self.epoch, self._plan()
+        return self._planned[1]
+
+    def _plan(self) -> list[Tensor]:
+        turn = getattr(self.sampler, "set_epoch", None)
+        if callable(turn):
+            turn(self.epoch)
         order = _order(self.sampler, len(self._targets))
+        _check_positions(order, len(self._targets))
         if isinstance(order, list):
             return order
         size = self.batch_size if order.dim() == 1 else order.shape[1]
@@ -187,6 +193,7 @@ class Loader:
         mode: str,
         memory_share: float,
         ahead: int,
+        normalise: object,
     ) -> None:
         check.raise_all(
             [
@@ -202,6 +209,8 @@ class Loader:
         if not isinstance(data.images, Decoded):
             got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
             check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
+        if not (normalise is None or normalise == "train" or isinstance(normalise, Normalisation)):
+            check.fail("normalise", "'train', a Normalisation or None", repr(normalise))
         if not len(data.indices(part)):
             check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "an empty one")
 
@@ -316,6 +325,15 @@ def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]
     if drawn and not isinstance(drawn[0], int):
         return [torch.as_tensor(batch) for batch in drawn]
     return torch.tensor(drawn, dtype=torch.int64)
+
+
+def _check_positions(order: Tensor | list[Tensor], samples: int) -> None:
+    """An index out of range on a GPU would stop the whole process, far from its cause."""
+    every = torch.cat(order) if isinstance(order, list) and order else order
+    if isinstance(every, Tensor) and every.numel():
+        low, high = int(every.min()), int(every.max())
+        if low < 0 or high >= samples:
+            check.fail("every position", f"from 0 to {samples - 1}, the part's", low if low < 0 else high)
 
 
 def _mixed(*numbers: int) -> int:

@@ -20,6 +20,9 @@ from rectifier.labels import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+_MOST_TRIED = 256  # moves compared to fill one hole
+_ANY_MOVE = 0.2  # share of the moves that are random
 
 
 def stratified_split(
@@ -50,7 +53,7 @@ def stratified_split(
     random = np.random.default_rng(seed)
     wanted = np.asarray(shares, float) / sum(shares)
     part = _deal(incidence, wanted, random)
-    _repair(part, incidence, wanted > 0, random)
+    part = _repair(part, incidence, wanted > 0, random)
     return torch.from_numpy(part[unit_of_sample])
 
 
@@ -139,7 +142,8 @@ class _Incidence:
         own = columns.own_columns(columns.as_targets(targets, resolved), resolved).numpy()
         total = sum(resolved)
         pairs = np.where(own >= 0, own * units + unit_of_sample[:, None], -1).ravel()
-        pairs = np.unique(pairs[pairs >= 0])
+        pairs = np.sort(pairs[pairs >= 0])  # np.unique hashes, which takes far longer
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
         classes, members = pairs // units, pairs % units
         order = np.argsort(members, kind="stable")
         return cls(
@@ -178,72 +182,72 @@ def _units(samples: int, groups: Sequence[object] | None) -> tuple[int, Ints]:
     return len(number), unit
 
 
-def _deal(incidence: _Incidence, wanted: NDArray[np.float64], random: np.random.Generator) -> Ints:
+def _deal(incidence: _Incidence, wanted: Floats, random: np.random.Generator) -> Ints:
     part = np.full(len(incidence.unit_start) - 1, -1)
-    for label_class in np.argsort(incidence.units_per_class, kind="stable"):
-        members = incidence.units_of(label_class)
-        free = members[part[members] < 0]
+    rarest_first = np.argsort(incidence.units_per_class, kind="stable")
+    for members in (*map(incidence.units_of, rarest_first), np.arange(len(part))):  # at last those without any label
+        dealt = part[members]
+        free = members[dealt < 0]
         if len(free):
-            placed = np.bincount(part[members][part[members] >= 0], minlength=len(PARTS))
-            part[random.permutation(free)] = _shares_of(len(members), placed, wanted)
-    bare = np.flatnonzero(part < 0)  # samples without any label
-    part[random.permutation(bare)] = _shares_of(len(bare), np.zeros(len(PARTS), np.int64), wanted)
+            placed = np.bincount(dealt[dealt >= 0], minlength=len(PARTS))
+            part[random.permutation(free)] = _parts_of(len(free), placed, wanted)
     return part
 
 
-def _shares_of(total: int, placed: Ints, wanted: NDArray[np.float64]) -> Ints:
-    """Return the parts of the ``total - placed.sum()`` members not yet placed, so that all come close to ``wanted``."""
-    free = total - int(placed.sum())
+def _parts_of(free: int, placed: Ints, wanted: Floats) -> Ints:
+    """Return the parts of ``free`` units, ascending, that bring a class of which some are ``placed`` near ``wanted``."""
+    total = free + placed.sum()
     lacking = np.maximum(wanted * total - placed, 0)
-    exact = lacking * (free / lacking.sum()) if lacking.any() else wanted * free
-    count = np.floor(exact).astype(np.int64)
-    count[np.argsort(count - exact, kind="stable")[: free - count.sum()]] += 1
+    count = _rounded(lacking * (free / lacking.sum()), free)
     if total >= (wanted > 0).sum():
         for empty in np.flatnonzero((wanted > 0) & (placed + count == 0)):
             giver = np.where(count > 0, placed + count, 0).argmax()
-            if placed[giver] + count[giver] > 1 and count[giver] > 0:
+            if count[giver] > 0 and placed[giver] + count[giver] > 1:
                 count[giver] -= 1
                 count[empty] += 1
     return np.repeat(np.arange(len(PARTS)), count)
 
 
-def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: np.random.Generator) -> None:
-    """Fill the holes (a class without a unit in a part), each time by the move that leaves the fewest others."""
-    needed = np.flatnonzero(used)
-    large = incidence.units_per_class >= len(needed)
+def _rounded(exact: Floats, total: int) -> Ints:
+    """Round to whole numbers that add up to ``total``: the largest remainders are rounded up."""
+    whole = np.floor(exact).astype(np.int64)
+    whole[np.argsort(whole - exact, kind="stable")[: total - whole.sum()]] += 1
+    return whole
+
+
+def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: np.random.Generator) -> Ints:
+    """Fill the holes: a class with no unit in a part, though it has enough for all that are ``used``.
+
+    One unit moves at a time, of those that fill a hole the one that opens the fewest; now and then any of them, or the
+    walk would go in circles. Returns the parts with the fewest holes that it came by.
+    """
+    needed = (incidence.units_per_class >= used.sum())[:, None] & used
     counts = incidence.part_counts(part)
-    best, best_part = None, part.copy()
-    for _ in range(20 * len(counts)):
-        holes = np.argwhere((counts[:, needed] == 0) & large[:, None])
-        if best is None or len(holes) < best:
-            best, best_part = len(holes), part.copy()
+    best, fewest = part.copy(), counts.size
+    for _ in range(1000 + 20 * len(counts)):
+        holes = np.argwhere(needed & (counts == 0))
+        if len(holes) < fewest:
+            best, fewest = part.copy(), len(holes)
         if not len(holes):
             break
-        label_class, column = holes[random.integers(len(holes))]
-        _move_one_in(part, counts, incidence, label_class, needed[column], large, random)
-    part[:] = best_part
+        label_class, goal = holes[random.integers(len(holes))]
+        candidates = random.permutation(incidence.units_of(label_class))[:_MOST_TRIED]
+        if random.random() >= _ANY_MOVE:
+            opened = [_holes_opened(incidence.classes_of(u), part[u], goal, counts, needed) for u in candidates]
+            candidates = candidates[[int(np.argmin(opened))]]
+        unit = candidates[0]
+        held = incidence.classes_of(unit)
+        counts[held, part[unit]] -= 1
+        counts[held, goal] += 1
+        part[unit] = goal
+    return best
 
 
-def _move_one_in(
-    part: Ints,
-    counts: Ints,
-    incidence: _Incidence,
-    label_class: int,
-    goal: int,
-    large: NDArray[np.bool_],
-    random: np.random.Generator,
-) -> None:
-    candidates = random.permutation(incidence.units_of(label_class))[:256]
-    harm = [
-        int((large[held := incidence.classes_of(u)] & (counts[held, part[u]] == 1)).sum())
-        - int((large[held] & (counts[held, goal] == 0)).sum())
-        for u in candidates
-    ]
-    unit = candidates[int(np.argmin(harm))]
-    held = incidence.classes_of(unit)
-    counts[held, part[unit]] -= 1
-    counts[held, goal] += 1
-    part[unit] = goal
+def _holes_opened(held: Ints, source: int, goal: int, counts: Ints, needed: NDArray[np.bool_]) -> int:
+    """Say how many more holes there are when a unit that holds these classes moves from one part to another."""
+    opened = needed[held, source] & (counts[held, source] == 1)
+    filled = needed[held, goal] & (counts[held, goal] == 0)
+    return int(opened.sum()) - int(filled.sum())
 
 
 def _check_shares(shares: Sequence[float]) -> None:

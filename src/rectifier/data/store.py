@@ -40,7 +40,8 @@ VERSION = 1
 _SHARD_BYTES = 16 << 20
 _MOST_SHARDS = 512  # each stays open as a file
 _LARGEST_SIDE = 224  # of images that nobody gave a size for
-_MAPPED_BYTES = 256 << 20  # pages of the maps that may be resident at a time
+_RESIDENT_BYTES = 512 << 20  # of the maps, at most
+_FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class StoredImages:
         for places in np.split(order, edges):  # one step for each shard that the batch touches
             if len(places):
                 out[places] = self._maps[shard[places[0]]][row[places]]
-        self._maps.used(out.nbytes)
+        self._maps.touched(len(index))
         return out
 
 
@@ -87,6 +88,7 @@ class _Maps:
 
     def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
         self._paths, self._shape, self._touched = paths, shape, 0
+        self._large = sum(path.stat().st_size for path in paths) > _RESIDENT_BYTES
         self._open: dict[int, tuple[mmap.mmap, Pixels]] = {}
 
     def __getitem__(self, shard: int) -> Pixels:
@@ -96,9 +98,9 @@ class _Maps:
             self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)
         return self._open[shard][1]
 
-    def used(self, count: int) -> None:
-        self._touched += count
-        if self._touched > _MAPPED_BYTES and hasattr(mmap, "MADV_DONTNEED"):
+    def touched(self, images: int) -> None:
+        self._touched += images
+        if self._large and self._touched * _FAULT_BYTES >= _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED"):
             for mapped, _ in self._open.values():
                 mapped.madvise(mmap.MADV_DONTNEED)
             self._touched = 0

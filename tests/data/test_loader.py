@@ -1,0 +1,257 @@
+"""Batches equal what a loop over samples gives, wherever the pixels lie; order and augmentation follow the seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rectifier import LabelSpace, Loader, build_store
+from rectifier.data.augment import CropAndFlip
+from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
+from rectifier.data.loader import Normalisation, statistics
+from rectifier.samplers import ClassBatchSampler, OverSampler, UniformSampler
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")),
+]
+
+
+@pytest.fixture
+def data() -> ImageData:
+    random = np.random.default_rng(0)
+    space = LabelSpace.from_names({"kind": ["a", "b"], "colour": ["x", "y", "z"]})
+    targets = torch.stack([torch.arange(50) % 2, torch.arange(50) % 4 - 1], 1)
+    split = torch.tensor([0, 0, 1, 0, 2] * 10)
+    return ImageData("tiny", ImageArray(random.integers(0, 256, (50, 6, 5, 3), np.uint8)), targets, space, split)
+
+
+@pytest.fixture
+def stored(data: ImageData, tmp_path: Path) -> ImageData:
+    (tmp_path / "images").mkdir()
+    for name, pixels in zip(data.ids, data.images.pixels, strict=True):
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{name}.png")
+    files = ImageFiles(tmp_path / "images", tuple(f"{name}.png" for name in data.ids))
+    raw = ImageData("tiny", files, data.targets, data.space, data.split, data.ids)
+    return build_store(raw, tmp_path / "store", (6, 5), workers=1)
+
+
+def slow_images(data: ImageData, part: str, positions: Tensor, norm: Normalisation) -> Tensor:
+    """One image after the other, in float64."""
+    out = []
+    for position in positions.tolist():
+        pixels = data.images.pixels[data.indices(part)[position]].astype(np.float64) / 255
+        out.append((pixels - np.array(norm.mean)) / np.array(norm.std))
+    return torch.from_numpy(np.stack(out)).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["resident", "streamed"])
+@pytest.mark.parametrize("part", ["train", "validation", "test"])
+def test_batches_equal_the_loop(data: ImageData, stored: ImageData, part: str, mode: str, device: str) -> None:
+    for source in (data, stored):
+        loader = Loader(source, part, 8, shuffle=True, mode=mode, device=device)
+        batches = list(loader)
+        assert len(batches) == len(loader)
+        seen = torch.cat([batch.positions for batch in batches]).cpu()
+        assert sorted(seen.tolist()) == list(range(len(data.indices(part))))
+        for images, targets, positions in batches:
+            assert images.device.type == device
+            assert images.is_contiguous(memory_format=torch.channels_last)
+            expected = slow_images(data, part, positions.cpu(), loader.normalisation)
+            torch.testing.assert_close(images.cpu().double(), expected, atol=1e-5, rtol=1e-5)
+            assert torch.equal(targets.cpu(), data.part(part).targets[positions.cpu()])
+            assert targets.dtype == torch.int64
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_where_the_pixels_lie_changes_nothing(data: ImageData, stored: ImageData, device: str) -> None:
+    options = dict(shuffle=True, augment=CropAndFlip(2), seed=3)
+    loaders = [
+        Loader(source, "train", 7, mode=mode, device=where, **options)
+        for source in (data, stored)
+        for mode in ("resident", "streamed")
+        for where in ("cpu", device)
+    ]
+    for _ in range(2):  # epochs
+        first, *others = (list(loader) for loader in loaders)
+        for other in others:
+            for a, b in zip(first, other, strict=True):
+                torch.testing.assert_close(a.images, b.images.cpu(), atol=1e-6, rtol=1e-6)
+                assert torch.equal(a.targets, b.targets.cpu())
+
+
+def epoch(loader: Loader) -> tuple[Tensor, Tensor]:
+    batches = list(loader)
+    return torch.cat([b.positions for b in batches]), torch.cat([b.images for b in batches])
+
+
+def test_epochs_differ_and_return(data: ImageData) -> None:
+    loader = Loader(data, "train", 8, shuffle=True, augment=CropAndFlip(2))
+    (order0, images0), (order1, images1) = epoch(loader), epoch(loader)
+    assert not torch.equal(order0, order1)
+    loader.set_epoch(0)
+    again, images = epoch(loader)
+    assert torch.equal(again, order0)
+    assert torch.equal(images, images0)
+    other, _ = epoch(Loader(data, "train", 8, shuffle=True, seed=1))
+    assert not torch.equal(other, order0)
+
+
+def test_augmentation_changes_with_the_epoch_when_the_order_does_not(data: ImageData) -> None:
+    loader = Loader(data, "train", 8, augment=CropAndFlip(2))
+    (order0, images0), (order1, images1) = epoch(loader), epoch(loader)
+    assert torch.equal(order0, order1)
+    assert not torch.equal(images0, images1)
+
+
+def test_an_epoch_left_early_leaves_nothing_behind(stored: ImageData) -> None:
+    loader = Loader(stored, "train", 4, shuffle=True, mode="streamed")
+    next(iter(loader))
+    loader.set_epoch(0)
+    order, _ = epoch(loader)
+    assert sorted(order.tolist()) == list(range(30))
+
+
+def test_last_batch(data: ImageData) -> None:
+    assert [len(b.images) for b in Loader(data, "train", 8)] == [8, 8, 8, 6]
+    assert [len(b.images) for b in Loader(data, "train", 8, drop_last=True)] == [8, 8, 8]
+    assert len(Loader(data, "train", 8, drop_last=True)) == 3
+    assert [len(b.images) for b in Loader(data, "train", 64)] == [30]
+
+
+def test_samplers(data: ImageData) -> None:
+    train = data.part("train")
+    over = OverSampler(train.targets[:, 0], seed=5)
+    loader = Loader(data, "train", 8, sampler=over)
+    order, _ = epoch(loader)
+    assert torch.equal(order, OverSampler(train.targets[:, 0], seed=5).shard())
+    batches = ClassBatchSampler(train.targets, data.space, classes=3, samples=2)
+    assert {len(b.images) for b in Loader(data, "train", sampler=batches)} == {6}
+    plain = torch.utils.data.SequentialSampler(range(10))
+    assert [b.positions.tolist() for b in Loader(data, "train", 4, sampler=plain)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+    ]
+    uneven = torch.utils.data.BatchSampler(range(7), 3, drop_last=False)
+    assert [b.positions.tolist() for b in Loader(data, "train", sampler=uneven)] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_ranks_share_the_part(data: ImageData) -> None:
+    orders, images = [], []
+    for rank in range(2):
+        sampler = UniformSampler(30, num_replicas=2, rank=rank)
+        order, pictures = epoch(Loader(data, "train", 5, sampler=sampler, augment=CropAndFlip(2)))
+        orders.append(order)
+        images.append(pictures)
+    assert sorted(torch.cat(orders).tolist()) == list(range(30))
+    assert not torch.equal(images[0], images[1])
+
+
+def test_any_callable_augments(data: ImageData) -> None:
+    seen = []
+
+    def halve(images: Tensor) -> Tensor:
+        seen.append((tuple(images.shape), images.dtype, float(images.min()) >= 0, float(images.max()) <= 1))
+        return images[:, :, ::2, ::2] / 2
+
+    norm = Normalisation((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    (batch,) = Loader(data, "train", 64, augment=halve, normalise=norm)
+    assert seen == [((30, 3, 6, 5), torch.float32, True, True)]
+    pixels = data.part("train").images.pixels.astype(np.float64) / 255
+    expected = (pixels[:, ::2, ::2] / 2 - np.array(norm.mean)) / np.array(norm.std)
+    torch.testing.assert_close(batch.images.double(), torch.from_numpy(expected).permute(0, 3, 1, 2))
+    assert batch.images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_normalisation(data: ImageData) -> None:
+    train = data.part("train").images.pixels.reshape(-1, 3) / 255
+    found = statistics(data)
+    np.testing.assert_allclose(found.mean, train.mean(0))
+    np.testing.assert_allclose(found.std, train.std(0))
+    (batch,) = Loader(data, "train", 64)
+    assert batch.images.mean().abs() < 1e-5
+    assert Loader(data, "test", 64).normalisation == found  # of train, whatever part is loaded
+    (raw,) = Loader(data, "train", 64, normalise=None)
+    torch.testing.assert_close(
+        raw.images.permute(0, 2, 3, 1) * 255, torch.from_numpy(train.reshape(30, 6, 5, 3)).float() * 255
+    )
+
+
+def test_a_constant_channel_does_not_divide_by_zero(data: ImageData) -> None:
+    flat = ImageData("flat", ImageArray(np.full((50, 4, 4, 3), 9, np.uint8)), data.targets, data.space, data.split)
+    (batch,) = Loader(flat, "train", 64)
+    assert batch.images.isfinite().all()
+
+
+def test_dtype(data: ImageData) -> None:
+    assert next(iter(Loader(data, "train", 8, dtype=torch.bfloat16))).images.dtype == torch.bfloat16
+
+
+def test_missing_labels_of_any_negative_value_come_as_minus_one(data: ImageData) -> None:
+    targets = data.targets.clone()
+    targets[0, 1] = -100
+    hidden = ImageData("tiny", data.images, targets, data.space, data.split)
+    assert next(iter(Loader(hidden, "train", 8))).targets[0, 1] == -1
+
+
+def test_the_choice_is_automatic_and_said(
+    data: ImageData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need = 30 * 6 * 5 * 3
+    for free, mode in ((2 * need, "resident"), (2 * need - 2, "streamed")):
+        monkeypatch.setattr("rectifier.data.loader.free_memory", lambda device, free=free: free)
+        loader = Loader(data, "train", 8)
+        assert loader.mode == mode
+        said = capsys.readouterr().err
+        assert "train: 30 images of 6 x 5, " + ("kept on cpu" if mode == "resident" else "streamed") in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(part="training"), "part to be one of .*Did you mean 'train'"),
+        (dict(mode="ram"), "mode to be one of"),
+        (dict(batch_size=0), "batch_size to be a positive integer, but got 0"),
+        (dict(ahead=0), "ahead to be a positive integer"),
+        (dict(memory_share=0), "memory_share to be a number above 0"),
+        (dict(augment=3), "augment to be callable, or None, but got 3"),
+        (dict(shuffle=True, sampler=[1]), "shuffle to be False beside a sampler"),
+        (dict(normalise=Normalisation((0.0,), (1.0,))), "normalise to be given for 3 channels"),
+        (dict(normalise="imagenet"), "normalise to be 'train', a Normalisation or None, but got 'imagenet'"),
+    ],
+)
+def test_wrong_options(data: ImageData, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Loader(data, **options)
+
+
+def test_files_are_not_loaded_undecoded(data: ImageData) -> None:
+    files = ImageFiles(Path("x"), data.ids)
+    raw = ImageData("photos", files, data.targets, data.space, data.split)
+    with pytest.raises(ValueError, match=r"images of 'photos' to be in memory or in a store.*build_store\(data"):
+        Loader(raw)
+
+
+def test_an_empty_part(data: ImageData) -> None:
+    with pytest.raises(ValueError, match="part 'test' of 'tiny' to be a part with samples"):
+        Loader(data.part("train"), "test")
+
+
+def test_positions_outside_the_part(data: ImageData) -> None:
+    with pytest.raises(ValueError, match="every position to be from 0 to 29, the part's, but got 30"):
+        list(Loader(data, "train", 8, sampler=[0, 30]))
+
+
+def test_an_error_while_reading_reaches_the_caller(stored: ImageData, tmp_path: Path) -> None:
+    loader = Loader(stored, "train", 8, mode="streamed")
+    (tmp_path / "store/shards/00000.bin").unlink()
+    stored.images.__dict__.pop("_maps", None)
+    with pytest.raises(FileNotFoundError):
+        list(loader)

@@ -1,0 +1,314 @@
+"""The store holds what decoding gives, goes on after an interruption, notices change, and survives damaged images."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rectifier import LabelSpace
+from rectifier.data import store as stores
+from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
+from rectifier.data.decode import decode
+from rectifier.data.store import StoredImages, as_size, build_store, is_store, open_store
+
+SIZE = (10, 8)
+
+
+def write_images(folder: Path, count: int = 20) -> ImageData:
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    names = tuple(f"{i:03d}.png" for i in range(count))
+    for name in names:
+        Image.fromarray(random.integers(0, 256, (12, 9, 3), np.uint8)).save(folder / name)
+    space = LabelSpace.from_names({"kind": ["a", "b"], "colour": ["x", "y", "z"]})
+    targets = torch.stack([torch.arange(count) % 2, torch.arange(count) % 4 - 1], 1)
+    split = torch.arange(count) % 3
+    return ImageData("tiny", ImageFiles(folder, names), targets, space, split, names, ("A note.",))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> ImageData:
+    return write_images(tmp_path / "images")
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_SHARD_BYTES", 6 * 3 * SIZE[0] * SIZE[1])  # six images
+
+
+def decoded_anew(data: ImageData) -> np.ndarray:
+    assert isinstance(data.images, ImageFiles)
+    return np.stack([decode(data.images.root / path, SIZE) for path in data.images.paths])
+
+
+def pixels(data: ImageData) -> np.ndarray:
+    assert isinstance(data.images, StoredImages)
+    return data.images.gather(np.arange(len(data)))
+
+
+def times_of_shards(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in sorted((folder / "shards").glob("*.bin"))}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_store_holds_what_decoding_gives(data: ImageData, tmp_path: Path, workers: int) -> None:
+    stored = build_store(data, tmp_path / "store", SIZE, workers=workers)
+    np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
+    assert len(times_of_shards(tmp_path / "store")) == 4
+    assert stored.fingerprint == data.fingerprint
+
+
+def test_gather_in_any_order_and_after_select(data: ImageData, tmp_path: Path) -> None:
+    stored = build_store(data, tmp_path / "store", SIZE)
+    order = np.random.default_rng(1).permutation(np.repeat(np.arange(20), 2))
+    assert isinstance(stored.images, StoredImages)
+    np.testing.assert_array_equal(stored.images.gather(order), decoded_anew(data)[order])
+    part = stored.part("test")
+    np.testing.assert_array_equal(pixels(part), decoded_anew(data)[data.indices("test").numpy()])
+    assert stored.images.gather(np.array([], np.int64)).shape == (0, *SIZE, 3)
+
+
+def test_open_without_the_source(data: ImageData, tmp_path: Path) -> None:
+    stored = build_store(data, tmp_path / "store", SIZE)
+    expected = decoded_anew(data)
+    for path in (tmp_path / "images").iterdir():
+        path.unlink()
+    moved = (tmp_path / "store").rename(tmp_path / "elsewhere")
+    opened = open_store(moved, verify=True)
+    assert is_store(moved)
+    assert not is_store(tmp_path / "images")
+    np.testing.assert_array_equal(pixels(opened), expected)
+    assert (opened.space, opened.ids, opened.notes, opened.name) == (stored.space, stored.ids, stored.notes, "tiny")
+    assert torch.equal(opened.targets, data.targets)
+    assert torch.equal(opened.split, data.split)
+
+
+def test_manifest_says_what_is_inside(data: ImageData, tmp_path: Path) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    manifest = json.loads((tmp_path / "store/manifest.json").read_text())
+    assert LabelSpace.from_json(json.dumps(manifest)) == data.space
+    assert manifest["size"] == list(SIZE)
+    assert sum(shard["samples"] for shard in manifest["shards"]) == manifest["samples"] == 20
+    assert len(manifest["shards"][0]["sha256"]) == len(manifest["source_fingerprint"]) == 64
+
+
+def test_nothing_is_decoded_twice(data: ImageData, tmp_path: Path) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    before = times_of_shards(tmp_path / "store")
+    build_store(data, tmp_path / "store", SIZE)
+    assert times_of_shards(tmp_path / "store") == before
+
+
+def test_interrupted_work_goes_on(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, done = stores.write_shard, []
+
+    def breaks_at_the_third(*arguments: object) -> int:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return whole(*arguments)
+
+    monkeypatch.setattr(stores, "write_shard", breaks_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        build_store(data, tmp_path / "store", SIZE, workers=1)
+    before = times_of_shards(tmp_path / "store")
+    assert len(before) == 2
+    assert not is_store(tmp_path / "store")
+    monkeypatch.setattr(stores, "write_shard", whole)
+    stored = build_store(data, tmp_path / "store", SIZE, workers=1)
+    after = times_of_shards(tmp_path / "store")
+    assert {name: after[name] for name in before} == before
+    np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
+
+
+def test_a_killed_process_leaves_no_half_shard(data: ImageData, tmp_path: Path) -> None:
+    """A shard without its record, or cut short, is made anew."""
+    build_store(data, tmp_path / "store", SIZE)
+    (tmp_path / "store/shards/00001.json").unlink()
+    cut = tmp_path / "store/shards/00002.bin"
+    cut.write_bytes(cut.read_bytes()[:-5])
+    np.testing.assert_array_equal(pixels(build_store(data, tmp_path / "store", SIZE)), decoded_anew(data))
+
+
+def test_a_changed_source_is_noticed(data: ImageData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    before = times_of_shards(tmp_path / "store")
+    changed = tmp_path / "images/007.png"
+    Image.fromarray(np.full((12, 9, 3), 9, np.uint8)).save(changed)
+    os.utime(changed, ns=(1, 1))
+    capsys.readouterr()
+    stored = build_store(data, tmp_path / "store", SIZE)
+    after = times_of_shards(tmp_path / "store")
+    assert "1 of 4 shards are out of date" in capsys.readouterr().err
+    assert [name for name in before if after[name] != before[name]] == ["00001.bin"]
+    assert (pixels(stored)[7] == 9).all()
+
+
+def test_another_size_is_another_store(data: ImageData, tmp_path: Path) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    stored = build_store(data, tmp_path / "store", (5, 5))
+    assert pixels(stored).shape == (20, 5, 5, 3)
+
+
+def test_changed_labels_need_no_decoding(data: ImageData, tmp_path: Path) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    before = times_of_shards(tmp_path / "store")
+    relabelled = replace(data, targets=data.targets.flip(0))
+    build_store(relabelled, tmp_path / "store", SIZE)
+    assert times_of_shards(tmp_path / "store") == before
+    assert torch.equal(open_store(tmp_path / "store").targets, data.targets.flip(0))
+
+
+@pytest.fixture
+def damaged(data: ImageData, tmp_path: Path) -> ImageData:
+    (tmp_path / "images/003.png").write_bytes(b"no image")
+    (tmp_path / "images/011.png").unlink()
+    return data
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_unreadable_images_are_left_out_and_listed(damaged: ImageData, tmp_path: Path, workers: int) -> None:
+    stored = build_store(damaged, tmp_path / "store", SIZE, workers=workers)
+    kept = [i for i in range(20) if i not in (3, 11)]
+    assert stored.ids == tuple(damaged.ids[i] for i in kept)
+    assert torch.equal(stored.targets, damaged.targets[kept])
+    np.testing.assert_array_equal(pixels(stored)[5], decode(tmp_path / "images/006.png", SIZE))
+    lines = (tmp_path / "store/unreadable.csv").read_text().splitlines()
+    assert lines[0] == "image,reason"
+    assert lines[1].startswith("003.png,")
+    assert lines[2] == "011.png,no such file"
+    assert stored.notes[-1] == "2 unreadable images left out."
+    assert open_store(tmp_path / "store").ids == stored.ids
+
+
+def test_unreadable_images_as_an_error(damaged: ImageData, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"20 readable images, but got 2 that are not, such as 003\.png .*unreadable\.csv"
+    ):
+        build_store(damaged, tmp_path / "store", SIZE, unreadable="raise")
+    assert len(times_of_shards(tmp_path / "store")) == 4  # the work on the others is kept
+
+
+def test_a_mended_image_comes_back(damaged: ImageData, tmp_path: Path) -> None:
+    build_store(damaged, tmp_path / "store", SIZE)
+    for name in ("003.png", "011.png"):
+        Image.new("RGB", (9, 12)).save(tmp_path / "images" / name)
+    assert len(build_store(damaged, tmp_path / "store", SIZE)) == 20
+    assert not (tmp_path / "store/unreadable.csv").exists()
+
+
+def test_no_readable_image_at_all(data: ImageData, tmp_path: Path) -> None:
+    for path in (tmp_path / "images").iterdir():
+        path.unlink()
+    with pytest.raises(ValueError, match=r"a readable image, but got none"):
+        build_store(data, tmp_path / "store")
+    with pytest.raises(ValueError, match=r"readable images, but got none of 20"):
+        build_store(data, tmp_path / "store", SIZE)
+
+
+def test_damage_in_the_store_is_found(data: ImageData, tmp_path: Path) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    shard = tmp_path / "store/shards/00001.bin"
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    open_store(tmp_path / "store")
+    with pytest.raises(ValueError, match=r"00001\.bin to be the shard of the manifest, but got another checksum"):
+        open_store(tmp_path / "store", verify=True)
+    shard.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match=r"00001\.bin to be a shard of 1,440 bytes, but got 1,439"):
+        open_store(tmp_path / "store")
+    shard.unlink()
+    with pytest.raises(ValueError, match=r"00001\.bin to be a shard of 1,440 bytes, but got 0"):
+        open_store(tmp_path / "store")
+
+
+def test_a_manifest_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="build_store makes one"):
+        open_store(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="manifest of a store, but got no JSON"):
+        open_store(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"version": 99}')
+    with pytest.raises(ValueError, match="of version 1, but got version 99"):
+        open_store(tmp_path)
+
+
+def test_size_of_the_first_image_by_default(data: ImageData, tmp_path: Path) -> None:
+    assert pixels(build_store(data, tmp_path / "store")).shape[1:] == (12, 9, 3)
+
+
+def test_a_large_first_image_is_shrunk(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "images", 2)
+    for name in data.ids:
+        Image.new("RGB", (896, 448)).save(tmp_path / "images" / name)
+    assert pixels(build_store(data, tmp_path / "store")).shape[1:] == (112, 224, 3)
+
+
+def test_images_in_memory_need_no_store(tmp_path: Path) -> None:
+    array = ImageArray(np.full((3, 8, 8, 1), 5, np.uint8))
+    space = LabelSpace.from_names({"kind": ["a", "b"]})
+    data = ImageData("tiny", array, torch.tensor([[0], [1], [1]]), space, torch.tensor([0, 1, 2]))
+    assert build_store(data, tmp_path / "store").images is array
+    resized = build_store(data, tmp_path / "store", 16).images
+    assert isinstance(resized, ImageArray)
+    assert resized.pixels.shape == (3, 16, 16, 1)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(fit="strech"), "fit to be one of .*Did you mean 'stretch'"),
+        (dict(unreadable="ignore"), "unreadable to be one of 'skip', 'raise'"),
+        (dict(workers=0), "workers to be a positive integer, but got 0"),
+        (dict(size="64x"), "size to be a number of pixels, or height and width as 64x48, but got '64x'"),
+        (dict(size=-3), "size to be .* but got -3"),
+        (dict(size=(3, 4, 5)), "size to be"),
+    ],
+)
+def test_wrong_options(data: ImageData, tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_store(data, tmp_path / "store", **options)
+
+
+def test_a_store_is_not_stored_again(data: ImageData, tmp_path: Path) -> None:
+    stored = build_store(data, tmp_path / "store", SIZE)
+    with pytest.raises(ValueError, match="files, to be decoded, but got a store's"):
+        build_store(stored, tmp_path / "other")
+
+
+@pytest.mark.parametrize(("size", "expected"), [(32, (32, 32)), ("55x47", (55, 47)), ((3, 4), (3, 4)), (None, None)])
+def test_spellings_of_a_size(size: object, expected: object) -> None:
+    assert as_size(size) == expected
+
+
+def test_few_files_stay_open_however_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_images(tmp_path / "images", 20)
+    monkeypatch.setattr(stores, "_SHARD_BYTES", 1)
+    monkeypatch.setattr(stores, "_MOST_SHARDS", 5)
+    stored = build_store(data, tmp_path / "store", SIZE)
+    assert len(times_of_shards(tmp_path / "store")) == 5
+    np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
+
+
+def test_pages_are_handed_back_and_read_again(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_RESIDENT_BYTES", 1)
+    stored = build_store(data, tmp_path / "store", SIZE)
+    for _ in range(3):
+        np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
+
+
+def test_decoding_processes_import_no_torch() -> None:
+    code = "import sys; import rectifier.data.decode; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
