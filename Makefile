@@ -27,7 +27,7 @@ demo: $(READY)
 	$(BIN)/python examples/digits.py
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 2 tests README.md
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests README.md
 
 check: $(READY)
 	$(BIN)/ruff format --check .

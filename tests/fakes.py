@@ -17,13 +17,14 @@ CIFAR100_NAMES = [f"class-{37 * i % 100:02d}" for i in range(100)]  # in no alph
 CIFAR10_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 LAYOUTS = ("python", "repickled", "binary")
 
-CELEBA_ATTRIBUTES = (
+_CELEBA = (
     "5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald Bangs Big_Lips Big_Nose Black_Hair Blond_Hair"
     " Blurry Brown_Hair Bushy_Eyebrows Chubby Double_Chin Eyeglasses Goatee Gray_Hair Heavy_Makeup High_Cheekbones"
     " Male Mouth_Slightly_Open Mustache Narrow_Eyes No_Beard Oval_Face Pale_Skin Pointy_Nose Receding_Hairline"
     " Rosy_Cheeks Sideburns Smiling Straight_Hair Wavy_Hair Wearing_Earrings Wearing_Hat Wearing_Lipstick"
     " Wearing_Necklace Wearing_Necktie Young"
-).split()
+)
+CELEBA_ATTRIBUTES = _CELEBA.split()
 
 DEEPFASHION_ATTRIBUTES = {
     "abstract": 1,

@@ -111,15 +111,16 @@ def power_law_profile(classes: int, largest: int, smallest: int, gamma: float = 
     return [round(a / (i**gamma + b)) for i in range(1, classes + 1)]
 
 
-def exponential_profile(classes: int, largest: int, smallest: int) -> list[int]:
+def exponential_profile(classes: int, largest: int, smallest: float) -> list[int]:
     """Return class sizes that fall by one factor from class to class (the long-tail literature's CIFAR-LT).
 
-    Sizes are rounded down, as there: CIFAR-100 at ratio 100 has 10,847 images.
+    Sizes are rounded down, as there: CIFAR-100 at ratio 100 has 10,847 images. ``smallest`` need not be whole, so that
+    any ratio can be had: 500 / 200 is 2.5.
 
-    >>> sum(exponential_profile(100, 500, 5))
-    10847
+    >>> sum(exponential_profile(100, 500, 5)), sum(exponential_profile(100, 500, 2.5))
+    (10847, 9502)
     """
-    _check_profile(classes, largest, smallest)
+    _check_profile(classes, largest, smallest, whole=False)
     if classes == 1:
         return [largest]
     # The hair added before rounding down keeps an exact size exact: 500 * (5 / 500) must stay 5.
@@ -188,12 +189,14 @@ def _exact(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def _check_profile(classes: int, largest: int, smallest: int) -> None:
-    counts_ok = check.is_count(largest) and check.is_count(smallest)
+def _check_profile(classes: int, largest: int, smallest: float, whole: bool = True) -> None:
+    counts_ok = check.is_count(largest) and (check.is_count(smallest) or (check.is_real(smallest) and not whole))
     check.raise_all(
         [
             check.number("classes", classes, "a positive integer", check.is_count(classes)),
             check.number("largest", largest, "a positive integer", check.is_count(largest)),
-            check.number("smallest", smallest, f"from 1 to largest ({largest})", counts_ok and smallest <= largest),
+            check.number(
+                "smallest", smallest, f"from 1 to largest ({largest})", counts_ok and 1 <= smallest <= largest
+            ),
         ]
     )

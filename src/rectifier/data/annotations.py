@@ -25,9 +25,15 @@ def take_line(lines: Lines, path: Path, wanted: str) -> tuple[int, str]:
 def take_count(lines: Lines, path: Path) -> int:
     """Take the first line: how many rows the file says it has."""
     number, text = take_line(lines, path, "the number of its rows")
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         check.fail(place(path, number), "the number of rows", repr(text[:40]))
     return int(text)
+
+
+def check_different(path: Path, line: int, names: list[str]) -> None:
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            check.fail(place(path, line), "a header of different names", f"{name!r} twice")
 
 
 def check_count(path: Path, said: int, found: int, what: str) -> None:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from rectifier import check
-from rectifier.data.annotations import check_count, image_parts, image_rows, take_count, take_line
+from rectifier.data.annotations import check_count, check_different, image_parts, image_rows, take_count, take_line
 from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.data.files import find_folder, numbered_lines
 from rectifier.labels import LabelSpace
@@ -46,7 +46,9 @@ def celeba(root: Path, *, split: str = "official", seed: int = 0) -> ImageData:
 def _attributes(path: Path, hint: str) -> tuple[list[str], list[str], NDArray[np.int64]]:
     lines = numbered_lines(path, hint)
     total = take_count(lines, path)
-    attributes = take_line(lines, path, "the names of the attributes")[1].split()
+    number, header = take_line(lines, path, "the names of the attributes")
+    attributes = header.split()
+    check_different(path, number, attributes)
     names, targets = image_rows(lines, path, np.arange(len(attributes)), len(attributes), {"1": 1, "-1": 0})
     check_count(path, total, len(names), "images")
     return names, attributes, targets

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,7 +95,7 @@ def read_cifar(
     Args:
         layout: which of the two.
         root: the folder that holds the data set's own.
-        imb: gamma of the paper's power law, from 20 to 1: ``imb=1`` has 8,072 images.
+        imb: gamma of the paper's power law, the largest class 20 times the smallest: ``imb=1`` has 8,072 images.
         bln: the same number of images as ``imb`` has for this gamma, with equal classes.
         exp: ratio of the exponential profile of the long-tail literature (CIFAR-LT).
         step: ratio of the step profile: the second half of the classes is rare.
@@ -253,10 +252,8 @@ def _train_sizes(targets: Ints, classes: int, chosen: dict[str, float], largest:
     else:
         if not (check.is_real(value) and 1 <= value <= largest):
             check.fail(profile, f"a ratio from 1 to {largest}", repr(value))
-        # Rounded down, as the long-tail literature does it, and for `exp` not before: 500 / 200 is no whole number.
-        sizes = [math.floor(largest * value ** (-i / (classes - 1)) + 1e-9) for i in range(classes)]
-        if profile == "step":
-            sizes = imbalance.step_profile(classes, largest, sizes[-1])
+        exponential = imbalance.exponential_profile(classes, largest, largest / value)
+        sizes = exponential if profile == "exp" else imbalance.step_profile(classes, largest, exponential[-1])
     return np.asarray(sizes)
 
 

@@ -39,8 +39,8 @@ class Decoded(Images, Protocol):
         """Height, width and channels."""
         ...
 
-    def gather(self, index: NDArray[np.int64]) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, C)``."""
+    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+        """Return these images, uint8 ``(n, H, W, C)``, in ``out`` if it is given."""
         ...
 
 
@@ -66,9 +66,10 @@ class ImageArray:
     def select(self, index: NDArray[np.int64]) -> ImageArray:
         return ImageArray(self.pixels[index])
 
-    def gather(self, index: NDArray[np.int64]) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, C)``."""
-        return self.pixels[index]
+    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+        """Return these images, uint8 ``(n, H, W, C)``, in ``out`` if it is given."""
+        # NumPy fills `out` by way of a copy when it must be able to raise halfway.
+        return self.pixels.take(index, axis=0, out=out, mode="raise" if out is None else "clip")
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,10 @@ class ImageData:
         }
         if len(set(lengths.values())) > 1:
             check.fail(f"data {self.name!r}", "as many images as targets, split entries and ids", lengths)
-        check.targets(self.targets, len(self.space))
+        object.__setattr__(self, "targets", check.targets(self.targets, len(self.space)))
         check.target_range(self.targets, torch.tensor(self.space.sizes), self.space.names)
+        if self.split.dtype != torch.int64 or self.split.dim() != 1:
+            check.fail("split", "int64 of shape (N,)", f"{self.split.dtype} of shape {tuple(self.split.shape)}")
         if len(self.split) and not 0 <= int(self.split.min()) <= int(self.split.max()) < len(PARTS):
             check.fail("split", "0 (train), 1 (validation) or 2 (test)", self.split.unique().tolist())
 
@@ -138,7 +141,11 @@ class ImageData:
 
     def select(self, index: Tensor | Sequence[int]) -> ImageData:
         """Return these samples alone, in this order."""
-        index = torch.as_tensor(index, dtype=torch.int64)
+        index = torch.as_tensor(index)
+        if index.dtype == torch.bool:  # as numbers it would be the first two samples, over and over
+            got = "a mask; mask.nonzero()[:, 0] are its positions"
+            raise TypeError(check.sentence("index", "positions", got))
+        index = index.long()
         positions = index.numpy()
         return replace(
             self,

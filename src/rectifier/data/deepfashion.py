@@ -35,9 +35,12 @@ def deepfashion(root: Path, *, groups: str = "/".join(GROUPS)) -> ImageData:
     check.raise_all([check.choice("groups", group, GROUPS) for group in chosen])
     hint = _HINT.format(root=root)
     folder = find_folder(root, ["deepfashion"], "Eval/list_eval_partition.txt", hint)
-    annotations = folder / "Anno" if (folder / "Anno/list_attr_cloth.txt").exists() else folder / "Anno_coarse"
+    newer = folder / "Anno_coarse"
+    annotations = newer if newer.is_dir() and not (folder / "Anno").is_dir() else folder / "Anno"
     attributes = _attribute_names(annotations / "list_attr_cloth.txt", hint)
-    keep = np.array([name.split("/")[0] in chosen for name in attributes])
+    keep = np.array([name.split("/")[0] in chosen for name in attributes], bool)
+    if not keep.any():
+        check.fail(f"{annotations / 'list_attr_cloth.txt'}", f"a list with attributes of {', '.join(chosen)}", "none")
     names, targets = _image_attributes(annotations / "list_attr_img.txt", keep, hint)
     split = _partition(folder / "Eval" / "list_eval_partition.txt", names, hint)
     space = LabelSpace.from_names({name: ["no", "yes"] for name, kept in zip(attributes, keep, strict=True) if kept})
@@ -58,14 +61,17 @@ def _attribute_names(path: Path, hint: str) -> list[str]:
     lines = numbered_lines(path, hint)
     total = take_count(lines, path)
     take_line(lines, path, "the names of its columns")
-    names = []
+    names: dict[str, None] = {}
     for number, line in lines:
         *words, kind = line.split()
         if not words or kind not in ("1", "2", "3", "4", "5"):
             check.fail(place(path, number), "an attribute and its type, 1 to 5", repr(line))
-        names.append(f"{GROUPS[int(kind) - 1]}/{' '.join(words)}")
+        name = f"{GROUPS[int(kind) - 1]}/{' '.join(words)}"
+        if name in names:
+            check.fail(place(path, number), "an attribute named once", f"{name!r} again")
+        names[name] = None
     check_count(path, total, len(names), "attributes")
-    return names
+    return list(names)
 
 
 def _image_attributes(path: Path, keep: NDArray[np.bool_], hint: str) -> tuple[list[str], NDArray[np.int64]]:

@@ -35,6 +35,8 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     for column in ("id", *LABELS):
         if column not in table.columns:
             check.fail(table.path, f"a table with the columns id, {', '.join(LABELS)}", f"none named {column!r}")
+    if not len(table):
+        check.fail(table.path, "a table with at least one row", "a header only")
     names = [f"{value}.jpg" for value in table.columns["id"]]
     first: dict[str, int] = {}
     for row, name in enumerate(names):

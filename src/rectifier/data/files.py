@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +47,13 @@ def read_text(path: Path, encoding: str = "utf-8", hint: str = "") -> str:
     except FileNotFoundError:
         check.no_file(str(path), "a text file", hint)
     try:
-        return content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
+        return content.decode(encoding).removeprefix("\ufeff")
+    except LookupError:
+        check.fail("encoding", "one that Python knows, such as utf-8 or latin-1", repr(encoding))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        got = f"the byte 0x{content[error.start]:02x}; the option encoding=latin-1 reads Western European files"
+        remedy = "save it as UTF-8 (a table of your own is also read with encoding=latin-1)"
+        got = f"the byte 0x{content[error.start]:02x}; {remedy}"
         check.fail(place(path, line), f"{encoding} text", got)
 
 
@@ -75,29 +79,50 @@ def read_csv(path: Path, encoding: str = "utf-8", overflow: str | None = None) -
     A row of another length than the header is an error. ``overflow`` names a last column of free text that may hold
     separators of its own, unquoted: what a row has too much of is then a part of it.
     """
-    text = read_text(path, encoding)
-    first = text.split("\n", 1)[0]
-    reader = csv.reader(text.splitlines(keepends=True), delimiter=max(",;\t", key=first.count))
-    try:
-        names = [name.strip() for name in next(reader)]
-    except StopIteration:
-        check.fail(str(path), "a table with a header", "an empty file")
+    text = io.StringIO(read_text(path, encoding), newline="")
+    separator = max(",;\t", key=text.readline().count)
+    text.seek(0)
+    numbered = _numbered_rows(path, text, separator)
+    _, header = next(numbered, (1, []))
+    names = [name.strip() for name in header]
     _check_header(path, names)
-    rows, lines, start = [], [], reader.line_num + 1
-    for row in reader:
+    rows, lines = [], []
+    for line, row in numbered:
         if overflow is not None and len(row) > len(names) and names[-1] == overflow:
-            row[len(names) - 1 :] = [",".join(row[len(names) - 1 :])]
+            row[len(names) - 1 :] = [separator.join(row[len(names) - 1 :])]
         if row and len(row) != len(names):
-            check.fail(place(path, start), f"a row of {len(names)} values, as the header has", f"{len(row)}")
+            check.fail(place(path, line), f"a row of {len(names)} values, as the header has", f"{len(row)}")
         if row:
             rows.append(row)
-            lines.append(start)
-        start = reader.line_num + 1
+            lines.append(line)
     values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     return Columns(str(path), dict(zip(names, values, strict=True)), lines)
 
 
+def _numbered_rows(path: Path, text: io.StringIO, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file with the lines that they begin on; quoted values may go on over several."""
+    ended = False
+
+    def text_lines() -> Iterator[str]:
+        nonlocal ended
+        yield from text
+        ended = True
+
+    reader = csv.reader(text_lines(), delimiter=separator)
+    line = 1
+    try:
+        for row in reader:
+            if ended:  # the reader has looked for the rest of this row
+                check.fail(place(path, line), "a row with every quote closed", "the end of the file")
+            yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:  # as a rule a quotation mark that is never closed, and takes the file for one value
+        check.fail(place(path, line), "the beginning of a row of CSV", f"what is none ({error})")
+
+
 def _check_header(path: Path, names: list[str]) -> None:
+    if not names:
+        check.fail(place(path, 1), "a header with the names of the columns", "nothing")
     for position, name in enumerate(names):
         if not name:
             check.fail(place(path, 1), "a header with a name for every column", f"none for column {position + 1}")

@@ -30,7 +30,10 @@ def read_folder(
     """
     folders = _folders(path)
     by_part = [f for f in folders if f.name.lower() in PART_NAMES]
-    has_parts = len(by_part) == len(folders) and any(_folders(f) for f in by_part)
+    has_parts = any(_folders(f) for f in by_part)
+    if has_parts and len(by_part) < len(folders):
+        other = next(f.name for f in folders if f not in by_part)
+        check.fail(str(path), "a folder per class, or one per part alone", f"{other!r} beside {by_part[0].name!r}")
     places = [(f, PART_NAMES[f.name.lower()]) for f in by_part] if has_parts else [(path, 0)]
     paths: list[str] = []
     names: list[str] = []
@@ -47,7 +50,11 @@ def read_folder(
         skipped += sum(f.is_file() and not _hidden(f, path) for f in place.iterdir())
     if not paths:
         wanted = "a folder with one folder of images per class"
-        check.fail(str(path), wanted, f"no image in it (known are {', '.join(sorted(IMAGE_SUFFIXES))})")
+        check.fail(str(path), wanted, f"no image in such a folder (known are {', '.join(sorted(IMAGE_SUFFIXES))})")
+    if len(set(names)) == 1:
+        check.fail(str(path), "a folder with at least two classes", f"images of {names[0]!r} alone")
+    if has_parts and 0 not in parts:
+        check.fail(str(path), "a folder with images in train", f"none there, but in {by_part[0].name!r}")
     every_class = sorted({c.name for place, _ in places for c in _folders(place)})
     empty = sorted(set(every_class) - set(names))
     space = LabelSpace.infer({label: names})

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -21,6 +20,7 @@ from rectifier.samplers import UniformSampler
 
 MODES = ("auto", "resident", "streamed")
 _STATISTICS_FROM = 4096  # images
+_AT_ONCE = 32 << 20  # bytes of pixels that become batches in one go on a GPU
 
 
 class Batch(NamedTuple):
@@ -97,8 +97,9 @@ class Loader:
         images = cast(Decoded, data.images)
         self._scale, self._shift = self._line(images.shape)
         narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # they stay in memory, batches do not
-        self._targets = data.targets[positions].clamp(min=-1).to(self.device, narrow)
-        need = len(positions) * int(np.prod(images.shape))
+        self._targets = data.targets.clamp(min=-1).to(narrow)[positions].to(self.device)
+        self._image_bytes = int(np.prod(images.shape))
+        need = len(positions) * self._image_bytes
         free = free_memory(self.device)
         self.mode = mode if mode != "auto" else "resident" if need <= memory_share * free else "streamed"
         self._source: _Source = (
@@ -120,14 +121,15 @@ class Loader:
         batches = self._batches()
         draws = self._draws(sum(map(len, batches)))
         self.epoch += 1
-        on_device = torch.cat(batches).to(self.device) if batches else torch.empty(0, dtype=torch.int64)
+        groups = self._groups(batches)
+        positions = [torch.cat(group) for group in groups]
         start = 0
-        for pixels, index in zip(
-            self._source.batches(batches), on_device.split([len(b) for b in batches]), strict=True
-        ):
+        for group, index, pixels in zip(groups, positions, self._source.read(positions), strict=True):
+            index = index.to(self.device)
             images = self._finish(pixels, None if draws is None else draws[start : start + len(index)])
             start += len(index)
-            yield Batch(images, self._targets[index].long(), index)
+            sizes = [len(batch) for batch in group]
+            yield from map(Batch, images.split(sizes), self._targets[index].long().split(sizes), index.split(sizes))
 
     def _batches(self) -> list[Tensor]:
         """Return the positions of every batch of this epoch; drawn once, however often it is asked for."""
@@ -146,6 +148,13 @@ class Loader:
         size = self.batch_size if order.dim() == 1 else order.shape[1]
         batches = list(order.flatten().split(size))
         return batches[:-1] if self.drop_last and batches and len(batches[-1]) < size else batches
+
+    def _groups(self, batches: list[Tensor]) -> list[list[Tensor]]:
+        """Put batches together that are made in one go: a GPU would spend its time on starting small operations."""
+        alone = self.device.type == "cpu" or not (self.augment is None or isinstance(self.augment, CropAndFlip))
+        size = max(map(len, batches), default=1)
+        count = 1 if alone else max(1, _AT_ONCE // (size * self._image_bytes))
+        return [batches[i : i + count] for i in range(0, len(batches), count)]
 
     def _draws(self, count: int) -> Tensor | None:
         if not isinstance(self.augment, CropAndFlip):
@@ -244,8 +253,8 @@ def free_memory(device: torch.device) -> int:
 class _Source(Protocol):
     """Where a loader's pixels come from."""
 
-    def batches(self, batches: list[Tensor]) -> Iterator[Tensor]:
-        """Yield the pixels ``(B, H, W, C)`` of each batch of positions, on the device."""
+    def read(self, positions: list[Tensor]) -> Iterator[Tensor]:
+        """Yield the pixels ``(n, H, W, C)`` at each of these lists of positions, on the device."""
         ...
 
 
@@ -263,30 +272,26 @@ class _Resident:
             chunk = images.gather(positions[start : start + 4096].numpy())
             self._pixels[start : start + len(chunk)] = torch.from_numpy(chunk).to(device)
 
-    def batches(self, batches: list[Tensor]) -> Iterator[Tensor]:
-        if not batches:
-            return
-        index = torch.cat(batches)
-        index = (index if self._rows is None else self._rows[index]).to(self._pixels.device)
-        for part in index.split([len(b) for b in batches]):
-            yield self._pixels.index_select(0, part)
+    def read(self, positions: list[Tensor]) -> Iterator[Tensor]:
+        for index in positions:
+            rows = index if self._rows is None else self._rows[index]
+            yield self._pixels.index_select(0, rows.to(self._pixels.device))
 
 
 class _Streamed:
-    """Batches from the memory map, read ahead by a thread; on a GPU through pinned memory and a stream of their own."""
+    """Pixels from the memory map, read ahead by threads; to a GPU through pinned memory and a stream of their own."""
 
     def __init__(self, images: Decoded, positions: Tensor, device: torch.device, ahead: int) -> None:
         self._images, self._positions, self._device, self._ahead = images, positions.numpy(), device, ahead
-        self._pinned: SimpleQueue[Tensor] = SimpleQueue()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def batches(self, batches: list[Tensor]) -> Iterator[Tensor]:
-        with ThreadPoolExecutor(1, "rectifier-loader") as reader:
+    def read(self, positions: list[Tensor]) -> Iterator[Tensor]:
+        threads = min(self._ahead, max(1, (os.cpu_count() or 1) // 2))
+        with ThreadPoolExecutor(threads, "rectifier-loader") as readers:
             waiting: deque[Future[tuple[Tensor, Any]]] = deque()
-            upcoming = iter(batches)
             try:
-                for batch in upcoming:
-                    waiting.append(reader.submit(self._read, batch))
+                for index in positions:
+                    waiting.append(readers.submit(self._fetch, index))
                     if len(waiting) > self._ahead:
                         yield self._take(waiting.popleft())
                 while waiting:
@@ -295,11 +300,12 @@ class _Streamed:
                 for future in waiting:
                     future.cancel()
 
-    def _read(self, batch: Tensor) -> tuple[Tensor, Any]:
-        pixels = torch.from_numpy(self._images.gather(self._positions[batch.numpy()]))
+    def _fetch(self, index: Tensor) -> tuple[Tensor, Any]:
+        rows = self._positions[index.numpy()]
         if self._stream is None:
-            return pixels.to(self._device), None
-        pinned = pixels.pin_memory()
+            return torch.from_numpy(self._images.gather(rows)).to(self._device), None
+        pinned = torch.empty((len(rows), *self._images.shape), dtype=torch.uint8, pin_memory=True)
+        self._images.gather(rows, pinned.numpy())
         with torch.cuda.stream(self._stream):
             moved = pinned.to(self._device, non_blocking=True)
             done = self._stream.record_event()

@@ -73,7 +73,7 @@ def open_data(
         options.setdefault("seed", seed)
     unknown = [key for key in options if key not in takes]
     if unknown:
-        problem = check.sentence(f"every option of {name}", f"among {', '.join(takes)}", repr(unknown[0]))
+        problem = check.sentence(f"every option of {name}", f"among {', '.join(takes) or 'none'}", repr(unknown[0]))
         raise ValueError(problem + check.nearest(unknown[0], takes))
     data: ImageData = read(*arguments, **options)
     return data
@@ -92,7 +92,8 @@ def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:
     path = Path(name)
     if not path.exists():
         wanted = f"a data set ({', '.join(SOURCES)}) or an existing table or folder"
-        raise FileNotFoundError(check.sentence("data", wanted, repr(name)) + check.nearest(name, SOURCES))
+        hint = check.nearest(name.partition(":")[0].lower(), SOURCES)
+        raise FileNotFoundError(check.sentence("data", wanted, repr(name)) + hint)
     if is_store(path):
         return (open_store, path)
     return (read_folder if path.is_dir() else read_table, path)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _MOST_TRIED = 256  # moves compared to fill one hole
 _ANY_MOVE = 0.2  # share of the moves that are random
+_SPARED = 1e-3  # what a class too small for every part counts in train, beside 1 for a hole
 
 
 def stratified_split(
@@ -37,8 +39,9 @@ def stratified_split(
 
     Every class of every label with three or more samples has at least one in each part, as far as the labels allow:
     when each of three samples is bound to a part by another rare class, ``uncovered`` tells. A class of one or two
-    samples goes to train first. ``groups`` names what must stay together (duplicates, one patient's images): equal
-    entries end in one part, and a class is then counted in groups.
+    samples goes where the largest share goes, to train as a rule. A part of share 0 stays empty. ``groups`` names what
+    must stay together (duplicates, one patient's images): equal entries end in one part, and a class is then counted in
+    groups.
 
     Classes are dealt out from the rarest to the most frequent, each in the proportions that it still lacks.
 
@@ -47,7 +50,14 @@ def stratified_split(
     >>> [sorted(split[targets[:, 0] == c].unique().tolist()) for c in (0, 1)]
     [[0, 1, 2], [0, 1, 2]]
     """
-    _check_shares(shares)
+    check.raise_all(
+        [
+            check.number(
+                "shares", shares, "three numbers for train, validation and test, the first above 0", _ok(shares)
+            ),
+            check.number("seed", seed, "a non-negative integer", isinstance(seed, Integral) and seed >= 0),
+        ]
+    )
     units, unit_of_sample = _units(len(targets), groups)
     incidence = _Incidence.of(targets, columns.as_sizes(sizes), unit_of_sample, units)
     random = np.random.default_rng(seed)
@@ -57,14 +67,16 @@ def stratified_split(
     return torch.from_numpy(part[unit_of_sample])
 
 
-def uncovered(targets: Tensor, sizes: Sequence[int] | LabelSpace, split: Tensor, parts: int = len(PARTS)) -> list[int]:
-    """Return the columns of the classes that have samples, but none in one of the first ``parts`` parts."""
+def uncovered(
+    targets: Tensor, sizes: Sequence[int] | LabelSpace, split: Tensor, parts: Sequence[int] = range(len(PARTS))
+) -> list[int]:
+    """Return the columns of the classes that have samples, but none in one of ``parts``."""
     resolved = columns.as_sizes(sizes)
     own = columns.own_columns(columns.as_targets(targets, resolved), resolved)
-    seen = torch.zeros(parts, sum(resolved) + 1, dtype=torch.bool)
+    seen = torch.zeros(len(PARTS), sum(resolved) + 1, dtype=torch.bool)
     seen[split[:, None].expand_as(own), own] = True  # a missing label is -1, the column behind the last
-    present = seen[:, :-1].any(0)
-    return (present & ~seen[:, :-1].all(0)).nonzero()[:, 0].tolist()
+    somewhere, everywhere = seen.any(0), seen[list(parts)].all(0)
+    return (somewhere & ~everywhere)[:-1].nonzero()[:, 0].tolist()
 
 
 def drop_rare(
@@ -76,17 +88,15 @@ def drop_rare(
     """
     units, unit_of_sample = _units(len(targets), groups)
     incidence = _Incidence.of(targets, space.sizes, unit_of_sample, units)
-    keep = incidence.units_per_class >= fewest
-    rank = torch.from_numpy(np.where(keep, 1, 0))
+    keep = torch.from_numpy(incidence.units_per_class >= fewest)
     kept_classes, dropped, new = {}, {}, []
     for a, (name, first) in enumerate(zip(space.names, space.offsets, strict=True)):
         mask = keep[first : first + space.sizes[a]]
+        index = torch.where(mask, mask.cumsum(0) - 1, -1)
         kept_classes[name] = [c for c, k in zip(space.classes[a], mask, strict=True) if k]
         dropped[name] = [c for c, k in zip(space.classes[a], mask, strict=True) if not k]
         if not kept_classes[name]:
             check.fail(f"label {name!r}", f"a class with at least {fewest} samples", "none")
-        here = rank[first : first + space.sizes[a]]
-        index = torch.where(here > 0, here.cumsum(0) - 1, -1)
         new.append(torch.where(targets[:, a] >= 0, index[targets[:, a].clamp(min=0)], -1))
     return torch.stack(new, 1), LabelSpace.from_names(kept_classes), {n: c for n, c in dropped.items() if c}
 
@@ -115,6 +125,27 @@ def duplicate_groups(root: Path, paths: Sequence[str]) -> list[object]:
         suspects = [p for p, n in zip(paths, lengths, strict=True) if n >= 0 and shared[n] > 1]
         digests = dict(zip(suspects, pool.map(content, suspects), strict=True))
     return [digests.get(path, path) for path in paths]
+
+
+def joined(*namings: Sequence[object]) -> list[object]:
+    """Return one entry per sample, equal for samples that any naming gives equal names, directly or by way of others.
+
+    >>> joined(["a", "a", "b", "c"], [1, 2, 2, 3])
+    [0, 0, 0, 3]
+    """
+    leader = list(range(len(namings[0])))
+
+    def first_of(sample: int) -> int:
+        while leader[sample] != sample:
+            leader[sample] = sample = leader[leader[sample]]
+        return sample
+
+    for naming in namings:
+        seen: dict[object, int] = {}
+        for sample, name in enumerate(naming):
+            ends = first_of(sample), first_of(seen.setdefault(name, sample))
+            leader[max(ends)] = min(ends)
+    return [first_of(sample) for sample in range(len(leader))]
 
 
 def describe_dropped(dropped: dict[str, list[str]], fewest: int = 3) -> tuple[str, ...]:
@@ -175,6 +206,7 @@ def _units(samples: int, groups: Sequence[object] | None) -> tuple[int, Ints]:
     """Number the groups from 0 in the order of their first samples; without groups every sample is its own."""
     if groups is None:
         return samples, np.arange(samples)
+    groups = groups.tolist() if hasattr(groups, "tolist") else groups  # a tensor's elements are never equal as keys
     if len(groups) != samples:
         check.fail("groups", f"one entry for each of the {samples} samples", f"{len(groups)}")
     number: dict[object, int] = {}
@@ -195,7 +227,7 @@ def _deal(incidence: _Incidence, wanted: Floats, random: np.random.Generator) ->
 
 
 def _parts_of(free: int, placed: Ints, wanted: Floats) -> Ints:
-    """Return the parts of ``free`` units, ascending, that bring a class of which some are ``placed`` near ``wanted``."""
+    """Return the parts of ``free`` units, ascending, which with those ``placed`` come near the shares ``wanted``."""
     total = free + placed.sum()
     lacking = np.maximum(wanted * total - placed, 0)
     count = _rounded(lacking * (free / lacking.sum()), free)
@@ -219,9 +251,13 @@ def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: 
     """Fill the holes: a class with no unit in a part, though it has enough for all that are ``used``.
 
     One unit moves at a time, of those that fill a hole the one that opens the fewest; now and then any of them, or the
-    walk would go in circles. Returns the parts with the fewest holes that it came by.
+    walk would go in circles. Among equal moves it spares a smaller class its place in train. Returns the parts with the
+    fewest holes that it came by.
     """
-    needed = (incidence.units_per_class >= used.sum())[:, None] & used
+    large = incidence.units_per_class >= used.sum()
+    needed = large[:, None] & used
+    worth = needed.astype(np.float64)
+    worth[~large, 0] = _SPARED
     counts = incidence.part_counts(part)
     best, fewest = part.copy(), counts.size
     for _ in range(1000 + 20 * len(counts)):
@@ -233,8 +269,8 @@ def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: 
         label_class, goal = holes[random.integers(len(holes))]
         candidates = random.permutation(incidence.units_of(label_class))[:_MOST_TRIED]
         if random.random() >= _ANY_MOVE:
-            opened = [_holes_opened(incidence.classes_of(u), part[u], goal, counts, needed) for u in candidates]
-            candidates = candidates[[int(np.argmin(opened))]]
+            losses = [_loss(incidence.classes_of(u), part[u], goal, counts, worth) for u in candidates]
+            candidates = candidates[[int(np.argmin(losses))]]
         unit = candidates[0]
         held = incidence.classes_of(unit)
         counts[held, part[unit]] -= 1
@@ -243,14 +279,12 @@ def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: 
     return best
 
 
-def _holes_opened(held: Ints, source: int, goal: int, counts: Ints, needed: NDArray[np.bool_]) -> int:
-    """Say how many more holes there are when a unit that holds these classes moves from one part to another."""
-    opened = needed[held, source] & (counts[held, source] == 1)
-    filled = needed[held, goal] & (counts[held, goal] == 0)
-    return int(opened.sum()) - int(filled.sum())
+def _loss(held: Ints, source: int, goal: int, counts: Ints, worth: Floats) -> float:
+    """Say what is lost when a unit that holds these classes moves: the holes it opens, less those it fills."""
+    opened = worth[held, source] @ (counts[held, source] == 1)
+    filled = worth[held, goal] @ (counts[held, goal] == 0)
+    return float(opened - filled)
 
 
-def _check_shares(shares: Sequence[float]) -> None:
-    ok = len(shares) == len(PARTS) and all(check.is_real(s) and s >= 0 for s in shares) and shares[0] > 0
-    if not ok:
-        check.fail("shares", "three numbers for train, validation and test, the first above 0", repr(shares))
+def _ok(shares: Sequence[float]) -> bool:
+    return len(shares) == len(PARTS) and all(check.is_real(s) and s >= 0 for s in shares) and shares[0] > 0

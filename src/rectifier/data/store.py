@@ -40,7 +40,7 @@ VERSION = 1
 _SHARD_BYTES = 16 << 20
 _MOST_SHARDS = 512  # each stays open as a file
 _LARGEST_SIDE = 224  # of images that nobody gave a size for
-_RESIDENT_BYTES = 512 << 20  # of the maps, at most
+_RESIDENT_BYTES = 128 << 20  # of the maps, at most
 _FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
 
 
@@ -69,17 +69,15 @@ class StoredImages:
     def _maps(self) -> _Maps:
         return _Maps([self.folder / f"shards/{i:05d}.bin" for i in range(len(self.shard_samples))], self.shape)
 
-    def gather(self, index: NDArray[np.int64]) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, 3)``."""
-        slots = self.slots[index]
-        shard, row = np.divmod(slots, self.per_shard)
-        out = np.empty((len(index), *self.shape), np.uint8)
+    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+        """Return these images, uint8 ``(n, H, W, 3)``, in ``out`` if it is given."""
+        shard, row = np.divmod(self.slots[index], self.per_shard)
+        out = np.empty((len(index), *self.shape), np.uint8) if out is None else out
         order = np.argsort(shard, kind="stable")
         edges = np.flatnonzero(np.diff(shard[order])) + 1
         for places in np.split(order, edges):  # one step for each shard that the batch touches
             if len(places):
-                out[places] = self._maps[shard[places[0]]][row[places]]
-        self._maps.touched(len(index))
+                out[places] = self._maps.read(int(shard[places[0]]), row[places])
         return out
 
 
@@ -87,23 +85,30 @@ class _Maps:
     """Memory maps of the shards. Pages are handed back now and then, so that what is resident has a bound."""
 
     def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
-        self._paths, self._shape, self._touched = paths, shape, 0
-        self._large = sum(path.stat().st_size for path in paths) > _RESIDENT_BYTES
+        self._paths, self._shape = paths, shape
         self._open: dict[int, tuple[mmap.mmap, Pixels]] = {}
+        self._bounded = sum(path.stat().st_size for path in paths) > _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
+        self._touched: set[int] = set()
+        self._images = 0
 
-    def __getitem__(self, shard: int) -> Pixels:
+    def read(self, shard: int, rows: NDArray[np.int64]) -> Pixels:
+        """Return a copy of these images of a shard."""
         if shard not in self._open:
             with self._paths[shard].open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)
-        return self._open[shard][1]
+        images = self._open[shard][1][rows]
+        if self._bounded:
+            self._touched.add(shard)
+            self._images += len(rows)
+            if self._images * _FAULT_BYTES >= _RESIDENT_BYTES:
+                self._hand_back()
+        return images
 
-    def touched(self, images: int) -> None:
-        self._touched += images
-        if self._large and self._touched * _FAULT_BYTES >= _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED"):
-            for mapped, _ in self._open.values():
-                mapped.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
+    def _hand_back(self) -> None:
+        touched, self._touched, self._images = self._touched, set(), 0  # other threads go on with the new set
+        for shard in touched:
+            self._open[shard][0].madvise(mmap.MADV_DONTNEED)
 
 
 def build_store(

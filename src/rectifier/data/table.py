@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rectifier import check
 from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.data.files import Columns, read_csv
-from rectifier.data.split import SHARES, duplicate_groups, stratified_split, uncovered
+from rectifier.data.split import SHARES, duplicate_groups, joined, stratified_split, uncovered
 from rectifier.labels import LabelSpace, is_missing
 
 IMAGE_SUFFIXES = frozenset(
@@ -59,8 +58,8 @@ def read_table(
         path: the table; ``.parquet`` is read with pyarrow, anything else as CSV (comma, semicolon or tab).
         images: the folder that the paths start from; the table's own folder if not given.
         image: the column of image paths. Inferred: one of the usual names, else the first that looks like file names.
-        labels: the columns that are labels. Inferred: every other column but those that name each row differently,
-            hold measured numbers or a single value.
+        labels: the columns that are labels, where ``space`` does not name them. Inferred: every other column but those
+            that name each row differently, hold measured numbers or a single value.
         ignore: columns that are no labels.
         missing: values that mean a missing label, beside blanks (``missing="NA/-1"``).
         space: labels and their classes in a fixed order, as ``LabelSpace`` or its JSON file; others are an error.
@@ -74,42 +73,44 @@ def read_table(
     table = _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path, encoding)
     if not len(table):
         check.fail(str(path), "a table with at least one row", "a header only")
-    for option, column in (("image", image), ("split", split), ("group", group)):
-        _check_columns(table, option, [column] if column else [])
+    fixed = space if space is None or isinstance(space, LabelSpace) else _read_space(Path(space))
+    if fixed and labels is not None:
+        check.fail("labels", "left out beside space, which names them", repr(labels))
+    wanted = list(fixed.names) if fixed else listed(labels)
+    _check_columns(table, image=image, split=split, group=group, labels=wanted, ignore=listed(ignore))
     image = image or _image_column(table)
-    split = split or next(
-        (c for c in table.columns if c.lower() in _SPLIT_COLUMNS and _is_split(table.columns[c])), None
-    )
+    split = split or _split_column(table)
     files = ImageFiles(images or path.parent, _image_paths(table, image, images or path.parent))
-    fixed = space if space is None or isinstance(space, LabelSpace) else LabelSpace.from_json(Path(space))
-    wanted = list(fixed.names) if fixed and labels is None else listed(labels)
-    _check_columns(table, "labels", wanted)
-    _check_columns(table, "ignore", listed(ignore))
     taken = {image, split, group, *listed(ignore)}
-    chosen, notes = _label_columns(table, wanted, [c for c in table.columns if c not in taken])
+    candidates = wanted or [c for c in table.columns if c not in taken]
     marks = set(listed(missing))
-    values = {c: [None if v in marks else v for v in table.columns[c]] for c in chosen}
+    known = dict(zip(fixed.names, fixed.classes, strict=True)) if fixed else {}
+    values = {c: _label_values(table.columns[c], marks, known.get(c, ())) for c in candidates}
+    notes = [f"Images by column {image!r}."]
+    if not wanted:
+        values, reasons = _inferred_labels(table.path, values)
+        notes += reasons
     found = fixed or LabelSpace.infer(values)
     targets = _encode(table, values, found)
     parts, split_notes = _split(table, split, group, files, targets, found, shares, seed)
-    notes += [*_suspected_missing(values, found), *split_notes]
+    notes += [*_suspected_missing(found), *split_notes]
     return ImageData(path.stem, files, targets, found, parts, files.paths, tuple(notes))
 
 
-def listed(value: str | Sequence[str] | None) -> list[str]:
-    """Bring a list, or text with slashes or commas between, to a list."""
+def listed(value: object) -> list[str]:
+    """Bring a list, text with slashes or commas between, or a single number to a list."""
     if value is None:
         return []
     if isinstance(value, str):
         return [part.strip() for part in value.replace(",", "/").split("/") if part.strip()]
-    return [str(part) for part in value]
+    return [str(part) for part in value] if isinstance(value, Iterable) else [str(value)]
 
 
 def as_shares(value: str | Sequence[float]) -> list[float]:
     """Bring ``0.7/0.1/0.2`` or a list to a list of numbers."""
     try:
         return [float(part) for part in (listed(value) if isinstance(value, str) else value)]
-    except ValueError:
+    except (TypeError, ValueError):
         check.fail("shares", "three numbers for train, validation and test", repr(value))
 
 
@@ -129,30 +130,56 @@ def drawn_split(
     together = len(groups) - len(set(groups))
     if together:
         notes.append(f"{together:,} images stay in the part of another that they are equal to or grouped with.")
-    if bare := uncovered(targets, space, split):
+    if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
         notes.append(f"{len(bare):,} classes are too rare to be in every part.")
     return split, notes
 
 
 def _read_parquet(path: Path) -> Columns:
     try:
-        from pyarrow import ArrowInvalid, parquet  # type: ignore[import-untyped]
+        from pyarrow import ArrowInvalid, parquet, types  # type: ignore[import-untyped]
     except ImportError:
         raise ImportError("Reading Parquet needs pyarrow: pip install 'rectifier[parquet]'.") from None
     try:
-        columns = parquet.read_table(path).to_pydict()
+        table = parquet.read_table(path)
     except FileNotFoundError:
         check.no_file(str(path), "a Parquet table", "")
-    except ArrowInvalid as error:
+    except (ArrowInvalid, OSError) as error:
         check.fail(str(path), "a Parquet table", f"a file that is none ({error})")
-    rows = len(next(iter(columns.values()), []))
-    return Columns(str(path), {str(name): values for name, values in columns.items()}, list(range(1, rows + 1)))
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        # Lists, structures and bytes are neither paths nor classes: their type is written for them.
+        plain = not (types.is_nested(column.type) or types.is_binary(column.type))
+        columns[name.strip()] = [_as_text(v) for v in column.to_pylist()] if plain else [str(column.type)] * len(column)
+    return Columns(str(path), columns, list(range(1, table.num_rows + 1)))
 
 
-def _check_columns(table: Columns, option: str, names: Sequence[str]) -> None:
-    for name in names:
-        complaint = check.choice(f"{option} (of {table.path})", name, list(table.columns))
-        check.raise_all([complaint])
+def _as_text(value: object) -> str:
+    if is_missing(value):
+        return ""
+    # A column of whole numbers with a blank among them is stored as floats.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _read_space(path: Path) -> LabelSpace:
+    try:
+        return LabelSpace.from_json(path)
+    except FileNotFoundError:
+        check.no_file(str(path), "a label space in JSON", "")
+    except ValueError as error:
+        check.fail(str(path), "a label space in JSON", f"a file that is none ({error})")
+
+
+def _check_columns(table: Columns, **options: str | list[str] | None) -> None:
+    """Complain about every option that names a column which is not there."""
+    check.raise_all(
+        [
+            check.choice(f"{option} (of {table.path})", name, list(table.columns))
+            for option, names in options.items()
+            for name in (names if isinstance(names, list) else [names])
+            if name is not None
+        ]
+    )
 
 
 def _image_column(table: Columns) -> str:
@@ -161,7 +188,7 @@ def _image_column(table: Columns) -> str:
             if column.lower() == name:
                 return column
     for column, values in table.columns.items():
-        if all(Path(str(v)).suffix.lower() in IMAGE_SUFFIXES for v in values[:100]):
+        if all(Path(v.strip()).suffix.lower() in IMAGE_SUFFIXES for v in values[:100]):
             return column
     names = ", ".join(table.columns)
     check.fail(table.path, "a table with a column of image paths", f"{names}; the option image=COLUMN names it")
@@ -170,79 +197,96 @@ def _image_column(table: Columns) -> str:
 def _image_paths(table: Columns, column: str, root: Path) -> tuple[str, ...]:
     first: dict[str, int] = {}
     for row, value in enumerate(table.columns[column]):
-        if is_missing(value):
+        path = value.strip()
+        if not path:
             check.fail(f"{table.place(row)} column {column!r}", "an image path", "a blank")
-        path = str(value).strip()
         if path in first:
             got = f"{path!r}, also on line {table.lines[first[path]]}"
             check.fail(table.place(row), "an image named once", got)
         first[path] = row
     paths = tuple(first)
     if not any((root / path).is_file() for path in paths[:1000]):
-        hint = "The option images (--images) names the folder that the paths start from."
+        hint = (
+            "The option images (--images) names the folder that the paths start from,"
+            f" image=COLUMN the column of paths (now {column!r})."
+        )
         check.no_file(str(root / paths[0]), f"an image, as {table.place(0)} says", hint)
     return paths
 
 
-def _is_split(values: Sequence[Any]) -> bool:
-    return all(str(v).strip().lower() in PART_NAMES for v in values[:1000])
+def _split_column(table: Columns) -> str | None:
+    """Return the first column with a usual name that names any part: one misspelt value does not make it a label."""
+    for column, values in table.columns.items():
+        if column.lower() in _SPLIT_COLUMNS and any(_part(value) is not None for value in values):
+            return column
+    return None
 
 
-def _label_columns(table: Columns, wanted: list[str], candidates: list[str]) -> tuple[list[str], list[str]]:
-    """Return the label columns and what to tell about those left out."""
-    if wanted:
-        return wanted, []
-    labels, notes = [], []
-    for column in candidates:
-        reason = _no_label(table.columns[column])
-        if reason is None:
-            labels.append(column)
-        else:
-            notes.append(f"Column {column!r} is taken for no label: {reason}.")
+def _part(value: str) -> int | None:
+    return PART_NAMES.get(value.strip().lower())
+
+
+def _label_values(column: Sequence[str], marks: set[str], known: Sequence[str]) -> list[str]:
+    """Return the class name of each row, blank where it is missing.
+
+    Among numbers 1.0 is the class 1, because pandas writes whole numbers so when there is a blank among them. A class
+    that is ``known`` stays as it is.
+    """
+    values = ["" if value.strip() in marks else value.strip() for value in column]
+    different = {value for value in values if value}
+    if _numbers(different) is not None:
+        name = {v: v if v in known else re.sub(r"\.0+$", "", v) for v in different}
+        values = [name.get(value, "") for value in values]
+    return ["" if value in marks else value for value in values]
+
+
+def _inferred_labels(path: str, values: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns that can be labels, and what to tell about the others."""
+    reasons = {column: _no_label(listing) for column, listing in values.items()}
+    labels = {column: listing for column, listing in values.items() if reasons[column] is None}
+    notes = [f"Column {column!r} is taken for no label: {reason}." for column, reason in reasons.items() if reason]
     if not labels:
-        check.fail(
-            table.path, "a table with a label column", f"none. {' '.join(notes)} The option labels=... names them"
-        )
+        check.fail(path, "a table with a label column", f"none. {' '.join(notes)} The option labels=... names them")
+    doubtful = [column for column in labels if column.lower() in _SPLIT_COLUMNS]
+    notes += [
+        f"Column {column!r} is taken for a label: no value in it is train, validation or test." for column in doubtful
+    ]
     return labels, notes
 
 
-def _no_label(values: Sequence[Any]) -> str | None:
+def _no_label(values: Sequence[str]) -> str | None:
     """Say why a column is no label, or None when it can be one."""
-    present = [v for v in values if not is_missing(v)]
-    different = {str(v).strip() for v in present}
+    present = [value for value in values if value]
+    different = set(present)
     if not present:
         return "it is blank"
     if len(different) == 1:
         return f"its only value is {different.pop()!r}"
     if len(different) > _FEW and 2 * len(different) > len(present):
         return f"{len(different):,} different values in {len(present):,} rows"
-    if len(different) > _FEW and _all_fractions(different):
+    if len(different) > _FEW and any(not number.is_integer() for number in _numbers(different) or ()):
         return f"{len(different):,} different numbers with fractions"
     return None
 
 
-def _all_fractions(values: set[str]) -> bool:
+def _numbers(values: Iterable[str]) -> list[float] | None:
+    """Read all values as numbers; None when any is no number."""
     try:
-        numbers = np.array([float(v) for v in values])
+        return [float(value) for value in values]
     except ValueError:
-        return False
-    return bool((numbers != np.floor(numbers)).any())
+        return None
 
 
-def _encode(table: Columns, values: Mapping[str, list[Any]], space: LabelSpace) -> Tensor:
+def _encode(table: Columns, values: Mapping[str, list[str]], space: LabelSpace) -> Tensor:
     columns = []
     for name, classes in zip(space.names, space.classes, strict=True):
-        index = {c: k for k, c in enumerate(classes)}
-        alone = LabelSpace((name,), (classes,))
-        try:
-            columns.append(alone.encode({name: values[name]})[:, 0])
-        except ValueError:
-            row = next(r for r, v in enumerate(values[name]) if not is_missing(v) and str(v).strip() not in index)
-            value = str(values[name][row]).strip()
-            problem = check.sentence(
-                f"{table.place(row)} label {name!r}", f"one of its {len(index)} classes", repr(value)
-            )
-            raise ValueError(problem + check.nearest(value, index)) from None
+        index = {"": -1, **{c: k for k, c in enumerate(classes)}}
+        for row, value in enumerate(values[name]):
+            if value not in index:
+                what = f"{table.place(row)} label {name!r}"
+                problem = check.sentence(what, f"one of its {len(classes)} classes", repr(value))
+                raise ValueError(problem + check.nearest(value, classes))
+        columns.append(torch.tensor([index[value] for value in values[name]]))
     return torch.stack(columns, 1)
 
 
@@ -256,16 +300,26 @@ def _split(
     shares: str | Sequence[float],
     seed: int,
 ) -> tuple[Tensor, list[str]]:
-    groups = None if group is None else [row if is_missing(g) else str(g) for row, g in enumerate(table.columns[group])]
+    groups = None if group is None else [g.strip() or row for row, g in enumerate(table.columns[group])]
     if column is None:
-        return drawn_split(files, targets, space, shares, seed, groups)
+        return drawn_split(files, targets, space, shares, seed, _together(files, groups))
     parts = []
     for row, value in enumerate(table.columns[column]):
-        part = PART_NAMES.get(str(value).strip().lower())
+        part = _part(value)
         if part is None:
-            check.fail(f"{table.place(row)} column {column!r}", "train, validation or test", repr(value))
+            what = f"{table.place(row)} column {column!r}"
+            problem = check.sentence(what, "train, validation or test", repr(value))
+            raise ValueError(problem + check.nearest(value.lower(), PART_NAMES))
         parts.append(part)
+    if 0 not in parts:
+        check.fail(table.path, f"a table with train in its column {column!r}", "none")
     return fill_validation(torch.tensor(parts), files, targets, space, seed, f"Split by column {column!r}.", groups)
+
+
+def _together(files: ImageFiles, groups: Sequence[object] | None) -> list[object]:
+    """Return one entry per file, equal where the content or the group is."""
+    copies = duplicate_groups(files.root, files.paths)
+    return copies if groups is None else joined(groups, copies)
 
 
 def fill_validation(
@@ -278,23 +332,22 @@ def fill_validation(
     groups: Sequence[object] | None = None,
 ) -> tuple[Tensor, list[str]]:
     """Draw a validation part from train where a split has none; choosing on the test part would spoil it."""
-    if not bool((split == 0).any()):
-        check.fail("the split", "one with a train part", f"none. {note}")
+    notes = [note] if bool((split == 2).any()) else [note, "There is no test part."]
     if bool((split == 1).any()):
-        return split, [note]
+        return split, notes
     train = (split == 0).nonzero()[:, 0]
     inside = ImageFiles(files.root, tuple(files.paths[i] for i in train.tolist()))
     chosen = None if groups is None else [groups[i] for i in train.tolist()]
-    drawn, _ = drawn_split(inside, targets[train], space, (0.9, 0.1, 0), seed, chosen)
+    drawn, _ = drawn_split(inside, targets[train], space, (0.9, 0.1, 0), seed, _together(inside, chosen))
     split = split.clone()
     split[train] = drawn
-    return split, [note, f"No validation part: a tenth of train was drawn for it by seed {seed}."]
+    return split, [*notes, f"No validation part: a tenth of train was drawn for it by seed {seed}."]
 
 
-def _suspected_missing(values: Mapping[str, list[Any]], space: LabelSpace) -> list[str]:
+def _suspected_missing(space: LabelSpace) -> list[str]:
     return [
         f"Label {name!r} has the class {c!r}: the option missing={c} makes it a missing label."
         for name, classes in zip(space.names, space.classes, strict=True)
         for c in classes
-        if name in values and c.lower() in _PERHAPS_MISSING
+        if c.lower() in _PERHAPS_MISSING
     ]

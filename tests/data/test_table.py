@@ -1,0 +1,571 @@
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rectifier import LabelSpace
+from rectifier.data.dataset import ImageData
+from rectifier.data.files import read_csv
+from rectifier.data.table import read_table
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def photos(folder: Path, rows: int) -> list[str]:
+    """Write files of different content; a table is read without decoding any."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{row}.jpg" for row in range(rows)]
+    for name in names:
+        (folder / name).write_text(f"photo {name}")
+    return names
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def write_csv(path: Path, columns: Mapping[str, Sequence[object]], delimiter: str = ",", newline: str = "\n") -> Path:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator=newline)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return write(path, out.getvalue())
+
+
+def write_parquet(path: Path, columns: Mapping[str, Sequence[object]]) -> Path:
+    parquet.write_table(pyarrow.table(dict(columns)), path)
+    return path
+
+
+def table(folder: Path, columns: Mapping[str, Sequence[object]], **options: Any) -> ImageData:
+    """Write a CSV table of these columns, with its photographs, and read it."""
+    rows = len(next(iter(columns.values())))
+    return read_table(write_csv(folder / "t.csv", {"image": photos(folder, rows), **columns}), **options)
+
+
+def told(data: ImageData, text: str) -> bool:
+    return any(text in note for note in data.notes)
+
+
+COLOURS = ["red", "blue", "", "red", "green", "blue", "red", "red"]
+STRIPED = ["yes", "no", "no", "", "yes", "no", "no", "no"]
+
+
+class TestCsv:
+    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+    @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+    @pytest.mark.parametrize("bom", ["", "\ufeff"])
+    def test_every_way_of_writing_it(self, tmp_path: Path, delimiter: str, newline: str, bom: str) -> None:
+        columns = {"image": photos(tmp_path, 8), "colour": COLOURS, "striped": STRIPED}
+        path = write_csv(tmp_path / "t.csv", columns, delimiter, newline)
+        path.write_text(bom + path.read_bytes().decode(), newline="", encoding="utf-8")
+        data = read_table(path)
+        assert data.space == LabelSpace.from_names({"colour": ["blue", "green", "red"], "striped": ["no", "yes"]})
+        assert data.targets[:, 0].tolist() == [2, 0, -1, 2, 1, 0, 2, 2]
+        assert data.targets[:, 1].tolist() == [1, 0, 0, -1, 1, 0, 0, 0]
+        assert data.ids == tuple(columns["image"])
+        assert data.name == "t"
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "utf8"])
+    def test_a_byte_order_mark_is_no_part_of_the_first_name(self, tmp_path: Path, encoding: str) -> None:
+        path = write(tmp_path / "t.csv", "\ufeffimage,kind\na,b\n")
+        assert list(read_csv(path, encoding).columns) == ["image", "kind"]
+
+    def test_lines_are_counted_over_quoted_newlines_and_blank_lines(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "t.csv", 'image,"no\nte"\n\na,"one\ntwo\nthree"\n"b",x\n\n\nc,"y\r\nz"\nd,w\n')
+        columns = read_csv(path)
+        assert columns.lines == [4, 7, 10, 12]
+        assert columns.columns == {"image": list("abcd"), "no\nte": ["one\ntwo\nthree", "x", "y\r\nz", "w"]}
+
+    @pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0c", "\x0b", "\x1c", "\x00", "é", "猫"])
+    def test_only_newlines_end_a_line(self, tmp_path: Path, odd: str) -> None:
+        path = write(tmp_path / "t.csv", f"image,kind\na,x{odd}y\nb,z\n")
+        columns = read_csv(path)
+        assert columns.lines == [2, 3]
+        assert columns.columns["kind"] == [f"x{odd}y", "z"]
+
+    @given(
+        st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=6)] * 2), max_size=8),
+        st.sampled_from(",;\t"),
+    )
+    def test_what_csv_writes_is_read_back(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], delimiter: str
+    ) -> None:
+        path = tmp_path_factory.mktemp("csv") / "t.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
+        columns = read_csv(path)
+        assert list(zip(columns.columns["a"], columns.columns["b"], strict=True)) == rows
+        text = path.read_bytes().decode()
+        assert len(columns) == len(columns.lines)
+        for row, line in zip(rows, columns.lines, strict=True):
+            rest = "".join(io.StringIO(text, newline="").readlines()[line - 1 :])
+            assert next(csv.reader(io.StringIO(rest, newline=""), delimiter=delimiter)) == list(row)
+
+    def test_a_last_column_of_free_text(self, tmp_path: Path) -> None:
+        columns = read_csv(write(tmp_path / "t.csv", "a;b\n1;x;y\n2;z\n"), overflow="b")
+        assert columns.columns["b"] == ["x;y", "z"]
+
+    def test_latin_1(self, tmp_path: Path) -> None:
+        photos(tmp_path, 2)
+        path = write(tmp_path / "t.csv", "image,kind\n0.jpg,a\n1.jpg,é\n", "latin-1")
+        with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, line 3, to be utf-8 text, .* 0xe9; .*latin-1"):
+            read_table(path)
+        assert read_table(path, encoding="latin-1").space.classes == (("a", "é"),)
+        with pytest.raises(ValueError, match=r"Expected encoding to be one that Python knows, .* but got 'latin-99'"):
+            read_table(path, encoding="latin-99")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "line 1, to be a header with the names of the columns"),
+            ("\nimage,kind\n", "line 1, to be a header with the names of the columns"),
+            ("image,kind\n", "to be a table with at least one row, but got a header only"),
+            ("image,,kind\n0.jpg,1,2\n", "line 1, to be a header with a name for every column, .*column 2"),
+            ("image,kind, image\n0.jpg,1,2\n", "line 1, to be a header of different names, but got 'image' twice"),
+            ("image,kind\n0.jpg,a\n1.jpg\n", "line 3, to be a row of 2 values, as the header has, but got 1"),
+            ("image,kind\n0.jpg,a\n\n1.jpg,a,b\n", "line 4, to be a row of 2 values, as the header has, but got 3"),
+            ('image,kind\n0.jpg,"a\nb"\n1.jpg\n', "line 4, to be a row of 2 values"),
+            ('image,kind\n0.jpg,a\n1.jpg,"b\n2.jpg,c\n3.jpg,d\n', "line 3, to be a row with every quote closed"),
+            ('image,kind\n0.jpg,a\n1.jpg,"b\n' + "2.jpg,c\n" * 20_000, "line 3, to be the beginning of a row of CSV"),
+            ("image,kind\n0.jpg,a\n ,b\n", "line 3, column 'image' to be an image path, but got a blank"),
+            (
+                "image,kind\n0.jpg,a\n1.jpg,b\n\n0.jpg ,c\n",
+                "line 5, to be an image named once, .*'0.jpg', also on line 2",
+            ),
+        ],
+    )
+    def test_broken(self, tmp_path: Path, text: str, message: str) -> None:
+        photos(tmp_path, 4)
+        path = write(tmp_path / "t.csv", text)
+        with pytest.raises(ValueError, match=re.escape(str(path)) + ",? " + f"({message})"):
+            read_table(path, labels="kind" if "kind" in text else None)
+
+    def test_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=r"gone\.csv to be a text file, but got nothing there"):
+            read_table(tmp_path / "gone.csv")
+
+
+class TestClasses:
+    @pytest.mark.parametrize(
+        ("values", "classes"),
+        [
+            (["10", "2", "", "-1"], ["-1", "2", "10"]),
+            (["1", "0", " ", "1"], ["0", "1"]),
+            (["1.0", "0.0", "", "1.0"], ["0", "1"]),
+            (["1.0", "0.5", "2.00"], ["0.5", "1", "2"]),
+            (["v1.0", "1.0", "1"], ["1", "1.0", "v1.0"]),
+            (["True", "False", "True"], ["False", "True"]),
+            ([" cat", "cat ", "dog"], ["cat", "dog"]),
+            (["Katze", "猫", "chat noir", "кот"], ["Katze", "chat noir", "кот", "猫"]),
+            (["007", "7", "007"], ["007", "7"]),
+        ],
+    )
+    def test_inferred(self, tmp_path: Path, values: list[str], classes: list[str]) -> None:
+        data = table(tmp_path, {"kind": values})
+        assert sorted(data.space.classes[0]) == sorted(classes)
+        for value, target in zip(values, data.targets[:, 0].tolist(), strict=True):
+            name = data.space.classes[0][target] if target >= 0 else ""
+            assert name in (value.strip(), re.sub(r"\.0+$", "", value.strip()))
+
+    def test_whole_numbers_sort_by_value(self, tmp_path: Path) -> None:
+        assert table(tmp_path, {"age": ["10", "9", "100"]}).space.classes == (("9", "10", "100"),)
+
+    @pytest.mark.parametrize("missing", ["NA/-1", "NA,-1", ["NA", -1], ("-1", "NA")])
+    def test_values_that_mean_missing(self, tmp_path: Path, missing: Any) -> None:
+        labels = {"kind": ["NA", " NA", "a", "b"], "age": ["-1.0", "3.0", "4.0", " NA"], "year": ["1", "-1", "2", "2"]}
+        data = table(tmp_path, labels, missing=missing)
+        assert data.space.classes == (("a", "b"), ("3", "4"), ("1", "2"))
+        assert data.targets.tolist() == [[-1, -1, 0], [-1, 0, -1], [0, 1, 1], [1, -1, 1]]
+
+    @pytest.mark.parametrize("missing", [-1, "-1", [-1]])
+    def test_one_number_that_means_missing(self, tmp_path: Path, missing: Any) -> None:
+        columns = {"image": photos(tmp_path, 4), "kind": [-1, 0, 1, 1]}
+        for path in (write_csv(tmp_path / "t.csv", columns), write_parquet(tmp_path / "t.parquet", columns)):
+            data = read_table(path, missing=missing)
+            assert data.space.classes == (("0", "1"),)
+            assert data.targets[:, 0].tolist() == [-1, 0, 1, 1]
+
+    def test_a_column_left_with_one_class_is_no_label(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"kind": list("aab"), "mark": ["NA", "x", "NA"]}, missing="NA")
+        assert data.space.names == ("kind",)
+        assert told(data, "Column 'mark' is taken for no label: its only value is 'x'")
+
+    @pytest.mark.parametrize("mark", ["NA", "n/a", "NaN", "null", "None", "?", "-", "unknown"])
+    def test_what_looks_missing_is_told(self, tmp_path: Path, mark: str) -> None:
+        assert told(table(tmp_path, {"kind": ["a", "b", mark]}), f"has the class {mark!r}: the option missing={mark}")
+        assert not told(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "the option missing")
+
+
+class TestParquet:
+    def test_types(self, tmp_path: Path) -> None:
+        when = datetime.datetime(2020, 1, 1, 12)
+        columns = {
+            "image": photos(tmp_path, 4),
+            "whole": [3, None, 12, 3],
+            "single": pyarrow.array([1.0, None, float("nan"), 0.0]),
+            "flag": [True, False, None, True],
+            "text": ["a ", None, "", "b"],
+            "day": pyarrow.array([when, None, when, when.replace(year=2021)], pyarrow.timestamp("ns")),
+            "word": pyarrow.array(["x", "y", "x", None]).dictionary_encode(),
+        }
+        data = read_table(write_parquet(tmp_path / "t.parquet", columns))
+        assert dict(zip(data.space.names, data.space.classes, strict=True)) == {
+            "whole": ("3", "12"),
+            "single": ("0", "1"),
+            "flag": ("False", "True"),
+            "text": ("a", "b"),
+            "day": ("2020-01-01 12:00:00", "2021-01-01 12:00:00"),
+            "word": ("x", "y"),
+        }
+        assert data.targets.tolist() == [
+            [0, 1, 1, 0, 0, 0],
+            [-1, -1, 0, -1, -1, 1],
+            [1, -1, -1, -1, 0, 0],
+            [0, 0, 1, 1, 1, -1],
+        ]
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.none() | st.integers(-3, 12),
+                st.none() | st.booleans(),
+                st.none() | st.sampled_from(["a", "b c", "é,;", "\n", "x\ny", "NA", '"']),
+                st.none() | st.sampled_from([0.0, 1.0, 2.5, -4.0]),
+            ),
+            min_size=4,
+            max_size=12,
+        )
+    )
+    def test_the_same_table_as_csv_and_as_parquet(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]]
+    ) -> None:
+        folder = tmp_path_factory.mktemp("both")
+        columns = {"image": photos(folder, len(rows) + 2), "fixed": [*"ab" * len(rows)][: len(rows) + 2]}
+        for name, values in zip(("whole", "flag", "text", "real"), zip(*rows, strict=True), strict=True):
+            columns[name] = [*values, None, None]
+        one = read_table(write_csv(folder / "t.csv", columns))
+        two = read_table(write_parquet(folder / "t.parquet", columns))
+        assert one.space == two.space
+        assert one.fingerprint == two.fingerprint
+        assert one.notes == two.notes
+
+    def test_pandas_round_trip(self, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(
+            {"image": photos(tmp_path, 5), "n": [1, None, 3, 1, 3], "flag": [True, False] * 2 + [True]}
+        )
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        frame.to_parquet(tmp_path / "t.parquet")
+        one, two = read_table(tmp_path / "t.csv"), read_table(tmp_path / "t.parquet")
+        assert one.space.classes == (("1", "3"), ("False", "True"))
+        assert one.fingerprint == two.fingerprint
+
+    def test_broken(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "t.parquet", "no table")
+        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got a file that is none"):
+            read_table(path)
+        whole = write_parquet(path, {"image": photos(tmp_path, 2), "kind": [0, 1]}).read_bytes()
+        path.write_bytes(whole[:-60] + b"\xff" * 50 + whole[-10:])
+        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got a file that is none"):
+            read_table(path)
+        with pytest.raises(FileNotFoundError, match=r"gone\.parquet to be a Parquet table, but got nothing there"):
+            read_table(tmp_path / "gone.parquet")
+        with pytest.raises(ValueError, match=r"t\.pq to be a table with at least one row"):
+            read_table(write_parquet(tmp_path / "t.pq", {"image": pyarrow.array([], pyarrow.string())}))
+        names = ["0.jpg", "1.jpg", "0.jpg"]
+        with pytest.raises(ValueError, match=r"t\.pq, line 3, to be an image named once, .* also on line 1"):
+            read_table(write_parquet(tmp_path / "t.pq", {"image": names, "kind": [1, 2, 3]}))
+
+    def test_embedded_images_are_no_paths(self, tmp_path: Path) -> None:
+        images = [{"bytes": bytes([row]) * 5000, "path": "x"} for row in range(3)]
+        path = write_parquet(tmp_path / "t.parquet", {"image": images, "kind": [0, 1, 1]})
+        with pytest.raises(ValueError, match=r"t\.parquet, line 2, .* got 'struct<bytes: binary, path: string>'"):
+            read_table(path)
+
+
+class TestColumns:
+    def test_what_is_no_label_is_told(self, tmp_path: Path) -> None:
+        rows = 60
+        data = table(
+            tmp_path,
+            {
+                "id": [f"x{row}" for row in range(rows)],
+                "serial": range(1000, 1000 + rows),
+                "weight": [f"{(row % 25) / 7:.3f}" for row in range(rows)],
+                "site": ["only"] * rows,
+                "note": [""] * rows,
+                "age": [row % 25 for row in range(rows)],
+                "kind": [row % 3 for row in range(rows)],
+                "size": [f"{row % 4}.5" for row in range(rows)],
+            },
+        )
+        assert data.space.names == ("age", "kind", "size")
+        assert told(data, "Images by column 'image'")
+        assert told(data, "Column 'id' is taken for no label: 60 different values in 60 rows")
+        assert told(data, "Column 'serial' is taken for no label: 60 different values in 60 rows")
+        assert told(data, "Column 'weight' is taken for no label: 25 different numbers with fractions")
+        assert told(data, "Column 'site' is taken for no label: its only value is 'only'")
+        assert told(data, "Column 'note' is taken for no label: it is blank")
+        assert told(data, "Split drawn by seed 0, stratified over all labels, 0.8/0.1/0.1")
+
+    @pytest.mark.parametrize("labels", ["site/weight", "site, weight", ["site", "weight"], ("site", "weight")])
+    def test_labels_that_are_named(self, tmp_path: Path, labels: Any) -> None:
+        columns = {"weight": [f"{row}.5" for row in range(40)], "kind": list("ab") * 20, "site": ["only"] * 40}
+        data = table(tmp_path, columns, labels=labels)
+        assert data.space.names == ("site", "weight")
+        assert data.space.sizes == (1, 40)
+
+    @pytest.mark.parametrize("ignore", ["a/b", "a,b", ["a", "b"]])
+    def test_columns_to_ignore(self, tmp_path: Path, ignore: Any) -> None:
+        assert table(tmp_path, {c: list("xyx") for c in "abc"}, ignore=ignore).space.names == ("c",)
+
+    def test_names_with_slashes(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"a/b": list("xyx"), "c": list("xyx")}, labels=["a/b"])
+        assert data.space.names == ("a/b",)
+
+    @pytest.mark.parametrize("name", ["image", "Path", "FILE", "filename", "file_name", "image_path", "img"])
+    def test_usual_names_of_the_image_column(self, tmp_path: Path, name: str) -> None:
+        path = write_csv(tmp_path / "t.csv", {"kind": list("aba"), name: photos(tmp_path, 3)})
+        assert read_table(path).ids == ("0.jpg", "1.jpg", "2.jpg")
+
+    def test_the_image_column_is_found_by_its_values(self, tmp_path: Path) -> None:
+        names = photos(tmp_path, 3)
+        path = write_csv(tmp_path / "t.csv", {"kind": list("aba"), "what": names, "mask": ["a.png", "b.png", "c.png"]})
+        data = read_table(path, ignore="mask")
+        assert data.ids == tuple(names)
+        assert told(data, "Images by column 'what'")
+
+    def test_the_image_column_is_named(self, tmp_path: Path) -> None:
+        columns = {"image": ["photo", "photo", "drawing"], "mine": photos(tmp_path, 3)}
+        path = write_csv(tmp_path / "t.csv", columns)
+        data = read_table(path, image="mine")
+        assert (data.ids, data.space.names) == (tuple(columns["mine"]), ("image",))
+
+    def test_no_image_column(self, tmp_path: Path) -> None:
+        path = write_csv(tmp_path / "t.csv", {"kind": list("ab"), "age": [1, 2]})
+        message = r"t\.csv to be a table with a column of image paths, but got kind, age; the option image=COLUMN"
+        with pytest.raises(ValueError, match=message):
+            read_table(path)
+
+    def test_no_label_column(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"t\.csv to be a table with a label column, .*'x'.* labels=\.\.\."):
+            table(tmp_path, {"kind": ["x", "x"]})
+
+    def test_unknown_columns_are_all_named_with_the_nearest(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"t\.csv") as caught:
+            table(tmp_path, {"colour": list("aba"), "part": list("xyz")}, labels="color", ignore="prt", group="imag")
+        lines = str(caught.value).splitlines()
+        assert [line.split()[1] for line in lines] == ["group", "labels", "ignore"]
+        assert [line.split()[-1] for line in lines] == ["'image'?", "'colour'?", "'part'?"]
+
+
+class TestSpace:
+    SPACE = LabelSpace.from_names({"striped": ["yes", "no", "maybe"], "colour": ["red", "green", "blue"]})
+
+    def test_order_and_classes_are_fixed(self, tmp_path: Path) -> None:
+        self.SPACE.to_json(tmp_path / "space.json")
+        columns = {"colour": COLOURS, "other": range(8), "striped": STRIPED}
+        for space in (self.SPACE, tmp_path / "space.json", str(tmp_path / "space.json")):
+            data = table(tmp_path, columns, space=space)
+            assert data.space == self.SPACE
+            assert data.targets[:, 0].tolist() == [0, 1, 1, -1, 0, 1, 1, 1]
+            assert data.targets[:, 1].tolist() == [0, 2, -1, 0, 1, 2, 0, 0]
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_an_unknown_class(self, tmp_path: Path, kind: str) -> None:
+        columns = {"image": photos(tmp_path, 3), "striped": ["yes", None, "no"], "colour": ["red", "grene", "blue"]}
+        path = {"csv": write_csv, "parquet": write_parquet}[kind](tmp_path / f"t.{kind}", columns)
+        line = {"csv": 3, "parquet": 2}[kind]
+        message = rf"t\.{kind}, line {line}, label 'colour' to be one of its 3 classes, but got 'grene'.*'green'\?"
+        with pytest.raises(ValueError, match=message):
+            read_table(path, space=self.SPACE)
+
+    def test_an_unknown_number_names_its_own_row(self, tmp_path: Path) -> None:
+        path = write_parquet(tmp_path / "t.parquet", {"image": photos(tmp_path, 4), "n": [1.0, None, 2.0, 7.0]})
+        with pytest.raises(ValueError, match=r"t\.parquet, line 4, label 'n' .* got '7'"):
+            read_table(path, space=LabelSpace.from_names({"n": [1, 2]}))
+
+    def test_classes_written_as_in_the_table(self, tmp_path: Path) -> None:
+        for classes in (["1.0", "2.0"], ["1", "2"]):
+            data = table(tmp_path, {"n": ["1.0", "2.0", ""]}, space=LabelSpace.from_names({"n": classes}))
+            assert data.targets[:, 0].tolist() == [0, 1, -1]
+
+    def test_a_label_that_is_no_column(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            ValueError, match=r"Expected labels \(of .*t\.csv\) .* got 'striped'.*Did you mean 'stripe'"
+        ):
+            table(tmp_path, {"stripe": STRIPED, "colour": COLOURS}, space=self.SPACE)
+
+    def test_labels_beside_space(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="Expected labels to be left out beside space"):
+            table(tmp_path, {"striped": STRIPED, "colour": COLOURS}, space=self.SPACE, labels="colour")
+
+    def test_broken_json(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=r"gone\.json to be a label space in JSON, but got nothing there"):
+            table(tmp_path, {"kind": list("aba")}, space=tmp_path / "gone.json")
+        for text in ("{", '{"labels": [{"name": "kind"}]}', "[]", '{"labels": []}'):
+            with pytest.raises(ValueError, match=r"bad\.json to be a label space in JSON, but got a file that is none"):
+                table(tmp_path, {"kind": list("aba")}, space=write(tmp_path / "bad.json", text))
+
+
+class TestSplit:
+    @pytest.mark.parametrize("name", ["split", "Part", "partition", "SET", "subset", "fold"])
+    def test_spellings(self, tmp_path: Path, name: str) -> None:
+        values = ["train", " Training", "TRAIN ", "val", "Valid", "validation", "dev", "test", "Testing"]
+        data = table(tmp_path, {"kind": list("abcabcabc"), name: values})
+        assert data.split.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2]
+        assert data.space.names == ("kind",)
+        assert data.notes == ("Images by column 'image'.", f"Split by column {name!r}.")
+
+    def test_a_column_of_any_name(self, tmp_path: Path) -> None:
+        columns = {"kind": list("abab"), "where": ["train", "val", "test", "train"]}
+        assert table(tmp_path, columns, split="where").split.tolist() == [0, 1, 2, 0]
+
+    @pytest.mark.parametrize("value", ["trian", "", "holdout"])
+    def test_an_unknown_part(self, tmp_path: Path, value: str) -> None:
+        values = ["train", "val", "test", value, "train"]
+        hint = ".*Did you mean 'train'" if value == "trian" else ""
+        for name, options in (("split", {}), ("where", {"split": "where"})):
+            message = rf"t\.csv, line 5, column '{name}' to be train, validation or test, but got '{value}'{hint}"
+            with pytest.raises(ValueError, match=message):
+                table(tmp_path, {"kind": list("ababa"), name: values}, **options)
+
+    def test_a_split_column_that_names_no_part_is_a_label_and_told(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"kind": list("ababab"), "fold": [0, 1, 2, 0, 1, 2]})
+        assert data.space.names == ("kind", "fold")
+        assert told(data, "Column 'fold' is taken for a label: no value in it is train, validation or test")
+
+    def test_without_validation_it_is_drawn_from_train(self, tmp_path: Path) -> None:
+        kinds = ["a"] * 50 + ["b"] * 8 + ["c"] * 3
+        columns = {"kind": kinds * 2, "split": ["train"] * 61 + ["test"] * 61}
+        data = table(tmp_path, columns, seed=4)
+        assert data.split[61:].tolist() == [2] * 61
+        for kind, most in (("a", 6), ("b", 2), ("c", 2)):
+            held = [p for k, p in zip(kinds, data.split[:61].tolist(), strict=True) if k == kind]
+            assert 1 <= held.count(1) <= most
+            assert set(held) == {0, 1}
+        assert told(data, "No validation part: a tenth of train was drawn for it by seed 4")
+        assert torch.equal(data.split, table(tmp_path, columns, seed=4).split)
+        assert not torch.equal(data.split, table(tmp_path, columns, seed=5).split)
+
+    def test_groups_stay_together_when_validation_is_drawn(self, tmp_path: Path) -> None:
+        who = [str(row // 4) for row in range(80)]
+        columns = {"kind": list("abcd") * 20, "who": who, "split": ["train"] * 60 + ["test"] * 20}
+        data = table(tmp_path, columns, group="who")
+        assert {1} < set(data.split.tolist())
+        assert all(len(set(data.split[row : row + 4].tolist())) == 1 for row in range(0, 80, 4))
+
+    def test_without_test(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"kind": list("abab"), "split": ["train", "train", "val", "val"]})
+        assert data.split.tolist() == [0, 0, 1, 1]
+        assert told(data, "There is no test part")
+
+    def test_without_train(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"t\.csv to be a table with train in its column 'split', but got none"):
+            table(tmp_path, {"kind": list("abab"), "split": ["val", "val", "test", "test"]})
+
+    def test_drawn(self, tmp_path: Path) -> None:
+        """1:4000 would need 4000 files; the split itself is tested with those in test_split.py."""
+        kinds = ["a"] * 300 + ["b"] * 3
+        data = table(tmp_path, {"kind": kinds}, seed=2)
+        assert [count.tolist() for part in ("train", "validation", "test") for count in data.counts(part)] == [
+            [240, 1],
+            [30, 1],
+            [30, 1],
+        ]
+        assert not told(data, "too rare")
+        again = table(tmp_path, {"kind": kinds}, seed=2)
+        assert (again.fingerprint, again.notes) == (data.fingerprint, data.notes)
+        assert not torch.equal(data.split, table(tmp_path, {"kind": kinds}, seed=3).split)
+
+    def test_classes_that_cannot_be_in_every_part_are_told(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"kind": ["a"] * 30 + ["b"] * 2 + ["c"]})
+        assert told(data, "2 classes are too rare to be in every part")
+
+    @pytest.mark.parametrize("shares", ["0.5/0.2/0.3", "0.5,0.2,0.3", [0.5, 0.2, 0.3], (5, 2, 3)])
+    def test_shares(self, tmp_path: Path, shares: Any) -> None:
+        data = table(tmp_path, {"kind": list("ab") * 50}, shares=shares)
+        assert torch.bincount(data.split).tolist() == [50, 20, 30]
+
+    @pytest.mark.parametrize(("shares", "parts"), [((0.8, 0.2, 0), [0, 1]), ("0.8/0/0.2", [0, 2]), ((1, 0, 0), [0])])
+    def test_a_part_that_nobody_asked_for_is_no_hole(self, tmp_path: Path, shares: Any, parts: list[int]) -> None:
+        data = table(tmp_path, {"kind": list("ab") * 10}, shares=shares)
+        assert data.split.unique().tolist() == parts
+        assert not told(data, "too rare")
+
+    @pytest.mark.parametrize("shares", ["a/b/c", "0.8/0.2", 0.8, "0/0.5/0.5", None, [0.8, "x", 0.1]])
+    def test_wrong_shares(self, tmp_path: Path, shares: Any) -> None:
+        with pytest.raises(ValueError, match="Expected shares to be three numbers for train, validation and test"):
+            table(tmp_path, {"kind": list("abab")}, shares=shares)
+
+    def test_groups_stay_together(self, tmp_path: Path) -> None:
+        who = [f"p{row // 3}" + " " * (row % 2) for row in range(90)] + [""] * 30
+        data = table(tmp_path, {"kind": [row % 7 % 2 for row in range(120)], "who": who}, group="who")
+        assert data.space.names == ("kind",)
+        assert all(len(set(data.split[row : row + 3].tolist())) == 1 for row in range(0, 90, 3))
+        assert len(set(data.split[90:].tolist())) == 3, "a blank is no group"
+        assert told(data, "60 images stay in the part of another")
+
+    @pytest.mark.parametrize("group", [None, "who"])
+    @pytest.mark.parametrize("seed", range(5))
+    def test_equal_images_stay_together(self, tmp_path: Path, group: str | None, seed: int) -> None:
+        names = photos(tmp_path, 60)
+        for row in range(0, 60, 3):
+            (tmp_path / names[row]).write_text(f"one of {row // 6}")  # pairs of equal files: 0 and 3, 6 and 9, ...
+        columns = {"image": names, "kind": list("ab") * 30, "who": [row // 2 for row in range(60)]}
+        path = write_csv(tmp_path / "t.csv", columns)
+        data = read_table(path, group=group, labels="kind", seed=seed)
+        assert len(data.split.unique()) == 3
+        assert all(data.split[row] == data.split[row + 3] for row in range(0, 60, 6))
+        if group:
+            assert all(data.split[row] == data.split[row + 1] for row in range(0, 60, 2))
+
+
+class TestImages:
+    def test_the_folder_of_the_table_is_where_paths_start(self, tmp_path: Path) -> None:
+        photos(tmp_path / "deep" / "er", 2)
+        path = write(tmp_path / "t.csv", "image,kind\ndeep/er/0.jpg,a\ndeep/er/1.jpg,b\n")
+        assert read_table(path).images.root == tmp_path
+
+    def test_another_folder(self, tmp_path: Path) -> None:
+        names = photos(tmp_path / "photos", 3)
+        path = write_csv(tmp_path / "t.csv", {"image": names, "kind": list("aba")})
+        assert read_table(path, images=tmp_path / "photos").images.root == tmp_path / "photos"
+        for wrong in (None, tmp_path / "nowhere", path):
+            root = re.escape(str(wrong or tmp_path))
+            message = (
+                rf"Expected {root}/0\.jpg to be an image, as .*t\.csv, line 2, says, but got nothing there\..*--images"
+            )
+            with pytest.raises(FileNotFoundError, match=message):
+                read_table(path, images=wrong)
+
+    def test_the_wrong_column(self, tmp_path: Path) -> None:
+        columns = {"image": ["photo", "drawing"], "mine": photos(tmp_path, 2)}
+        with pytest.raises(FileNotFoundError, match=r"image=COLUMN the column of paths \(now 'image'\)"):
+            read_table(write_csv(tmp_path / "t.csv", columns))
+
+    def test_absolute_paths(self, tmp_path: Path) -> None:
+        names = [str(tmp_path / "photos" / name) for name in photos(tmp_path / "photos", 3)]
+        (tmp_path / "tables").mkdir()
+        data = read_table(write_csv(tmp_path / "tables" / "t.csv", {"image": names, "kind": list("aba")}))
+        assert data.ids == tuple(names)
+        assert all((data.images.root / path).is_file() for path in data.images.paths)
+
+    def test_some_images_may_be_absent(self, tmp_path: Path) -> None:
+        """Those are counted, and left out, when the images are decoded."""
+        photos(tmp_path, 2)
+        path = write(tmp_path / "t.csv", "image,kind\ngone.jpg,a\n0.jpg,b\n1.jpg,a\n")
+        assert len(read_table(path)) == 3
