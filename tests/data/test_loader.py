@@ -93,7 +93,7 @@ def epoch(loader: Loader) -> tuple[Tensor, Tensor]:
 
 def test_epochs_differ_and_return(data: ImageData) -> None:
     loader = Loader(data, "train", 8, shuffle=True, augment=CropAndFlip(2))
-    (order0, images0), (order1, images1) = epoch(loader), epoch(loader)
+    (order0, images0), (order1, _) = epoch(loader), epoch(loader)
     assert not torch.equal(order0, order1)
     loader.set_epoch(0)
     again, images = epoch(loader)
