@@ -189,7 +189,7 @@ def _open(data: str, images: Path | None, root: Path | None, seed: int | None, s
         key, equals, value = setting.partition("=")
         if not (equals and key.strip()):
             check.fail("--set", "KEY=VALUE", repr(setting))
-        given[key.strip()] = sources.literal(value.strip())
+        given[key.strip()] = value.strip()
     return sources.open_data(data, **given)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from rectifier.data.decode import UnreadableError, decode, image_size, resize
 
@@ -41,6 +41,43 @@ def test_sixteen_bits_are_scaled_not_cut(tmp_path: Path) -> None:
     deep = np.array([[0, 65535], [32768, 257]], np.uint16)
     found = decode(save(tmp_path / "a.png", Image.fromarray(deep)), (2, 2))
     np.testing.assert_array_equal(found[..., 0], [[0, 255], [128, 1]])
+
+
+def test_sixteen_bits_in_either_byte_order(tmp_path: Path) -> None:
+    image = Image.fromarray(np.full((2, 2), 200, np.uint16))
+    for mode in ("I;16", "I;16B"):
+        turned = Image.frombytes(mode, (2, 2), np.full((2, 2), 200, "<u2" if mode == "I;16" else ">u2").tobytes())
+        assert (decode(save(tmp_path / "a.tif", turned), (2, 2)) == 1).all()
+    assert (decode(save(tmp_path / "b.png", image), (2, 2)) == 1).all()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(200, 200), (65535, 255)])
+def test_thirty_two_bits(tmp_path: Path, value: int, expected: int) -> None:
+    found = decode(save(tmp_path / "a.tif", Image.fromarray(np.full((2, 2), value, np.int32))), (2, 2))
+    assert (found == expected).all()
+
+
+def test_a_transparent_colour_of_an_rgb_image(tmp_path: Path) -> None:
+    image = Image.new("RGB", SIZE[::-1], (1, 2, 3))
+    image.putpixel((1, 1), (9, 9, 9))
+    found = decode(save(tmp_path / "a.png", image, transparency=(1, 2, 3)), SIZE)
+    assert found[0, 0].tolist() == [255, 255, 255]
+    assert found[1, 1].tolist() == [9, 9, 9]
+
+
+def test_a_transparent_sixteen_bit_grey(tmp_path: Path) -> None:
+    deep = np.array([[600, 65535], [600, 0]], np.uint16)
+    found = decode(save(tmp_path / "a.png", Image.fromarray(deep), transparency=600), (2, 2))
+    np.testing.assert_array_equal(found[..., 0], [[255, 255], [255, 0]])
+
+
+def test_a_large_jpeg_is_decoded_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    path = save(tmp_path / "a.jpg", Image.new("RGB", (1600, 1200)))
+    transpose = ImageOps.exif_transpose
+    monkeypatch.setattr(ImageOps, "exif_transpose", lambda image: loaded.append(image.size) or transpose(image))
+    decode(path, (24, 32))
+    assert loaded == [(200, 150)]
 
 
 def test_a_dark_sixteen_bit_image_stays_dark(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,14 +148,153 @@ def test_samplers(data: ImageData) -> None:
 
 
 def test_ranks_share_the_part(data: ImageData) -> None:
-    orders, images = [], []
+    orders = []
     for rank in range(2):
         sampler = UniformSampler(30, num_replicas=2, rank=rank)
-        order, pictures = epoch(Loader(data, "train", 5, sampler=sampler, augment=CropAndFlip(2)))
-        orders.append(order)
-        images.append(pictures)
+        orders.append(epoch(Loader(data, "train", 5, sampler=sampler, augment=CropAndFlip(2)))[0])
     assert sorted(torch.cat(orders).tolist()) == list(range(30))
-    assert not torch.equal(images[0], images[1])
+
+
+@pytest.fixture
+def equal_images(data: ImageData) -> ImageData:
+    """Every image the same, so that batches differ by their augmentation alone."""
+    return replace(data, images=ImageArray(np.repeat(data.images.pixels[:1], 50, 0)))
+
+
+def test_every_sample_has_its_own_draw(equal_images: ImageData) -> None:
+    _, images = epoch(Loader(equal_images, "train", 8, augment=CropAndFlip(2)))
+    assert len(images.flatten(1).unique(dim=0)) > 15  # of 5 x 5 shifts, mirrored or not
+    halves = images[:8], images[8:16]
+    assert not torch.equal(*halves)
+
+
+def batch_sampler(rank: int) -> torch.utils.data.BatchSampler:
+    inner = torch.utils.data.DistributedSampler(range(30), num_replicas=2, rank=rank)
+    return torch.utils.data.BatchSampler(inner, 5, drop_last=False)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda rank: UniformSampler(30, num_replicas=2, rank=rank), batch_sampler],
+    ids=["ours", "within a batch sampler"],
+)
+def test_ranks_draw_different_augmentation(equal_images: ImageData, make: Callable[[int], Any]) -> None:
+    first, second = (
+        epoch(Loader(equal_images, "train", 5, sampler=make(rank), augment=CropAndFlip(2))) for rank in (0, 1)
+    )
+    assert not torch.equal(first[1], second[1])
+
+
+@pytest.mark.parametrize("count", [2, 3, 100])
+@pytest.mark.parametrize("mode", ["resident", "streamed"])
+def test_batches_made_together_are_the_same(
+    data: ImageData, monkeypatch: pytest.MonkeyPatch, mode: str, count: int
+) -> None:
+    options = dict(shuffle=True, augment=CropAndFlip(2), mode=mode)
+    alone = list(Loader(data, "train", 4, **options))
+    monkeypatch.setattr(
+        Loader, "_groups", lambda self, batches: [batches[i : i + count] for i in range(0, len(batches), count)]
+    )
+    together = list(Loader(data, "train", 4, **options))
+    assert len(together) == len(alone)
+    for a, b in zip(alone, together, strict=True):
+        assert all(map(torch.equal, a, b))
+
+
+class Counted(UniformSampler):
+    drawn = 0
+
+    def shard(self) -> Tensor:
+        self.drawn += 1
+        return super().shard()
+
+
+def test_an_epoch_is_drawn_once(data: ImageData) -> None:
+    sampler = Counted(30)
+    loader = Loader(data, "train", 8, sampler=sampler)
+    for _ in range(3):
+        assert len(loader) == 4
+        for _ in loader:
+            assert len(loader) == 4  # as a progress bar asks, in the middle of an epoch
+    assert sampler.drawn == 3
+    assert sampler.epoch == 2
+
+
+def test_an_epoch_chosen_at_the_sampler(data: ImageData) -> None:
+    expected = UniformSampler(30)
+    expected.set_epoch(7)
+    sampler = UniformSampler(30)
+    loader = Loader(data, "train", 8, sampler=sampler)
+    sampler.set_epoch(7)
+    assert loader.epoch == 7
+    assert torch.equal(epoch(loader)[0], expected.shard())
+    assert loader.epoch == 8
+    loader.set_epoch(7)
+    assert torch.equal(epoch(loader)[0], expected.shard())
+    late = UniformSampler(30)
+    late.set_epoch(7)
+    assert torch.equal(epoch(Loader(data, "train", 8, sampler=late))[0], expected.shard())
+
+
+def test_a_batch_sampler_turns_with_the_epoch(data: ImageData) -> None:
+    loader = Loader(data, "train", sampler=batch_sampler(0))
+    assert not torch.equal(epoch(loader)[0], epoch(loader)[0])
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        torch.utils.data.SubsetRandomSampler(torch.arange(10)),
+        torch.utils.data.SubsetRandomSampler(range(10)),
+        np.random.default_rng(0).permutation(10),
+        torch.randperm(10),
+        list(range(10)),
+    ],
+    ids=["tensors", "integers", "array", "tensor", "list"],
+)
+def test_any_sampler(data: ImageData, sampler: Any) -> None:
+    order, _ = epoch(Loader(data, "train", 4, sampler=sampler))
+    assert sorted(order.tolist()) == list(range(10))
+
+
+def test_drop_last_of_a_batch_sampler(data: ImageData) -> None:
+    batches = torch.utils.data.BatchSampler(range(10), 4, drop_last=False)
+    assert [len(b.images) for b in Loader(data, "train", sampler=batches, drop_last=True)] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [(iter([1, 2]), "sampler to be one that can be gone through every epoch, but got an iterator"), ([], "got none")],
+)
+def test_samplers_that_cannot_serve(data: ImageData, sampler: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        list(Loader(data, "train", 4, sampler=sampler))
+
+
+def test_drop_last_of_everything(data: ImageData) -> None:
+    with pytest.raises(ValueError, match="an epoch to be of at least one batch of 64, but got 30 samples"):
+        list(Loader(data, "train", 64, drop_last=True))
+
+
+def test_statistics_need_a_training_part(data: ImageData) -> None:
+    with pytest.raises(ValueError, match="with a training part to normalise by, but got none"):
+        Loader(data.part("test"), "test")
+    Loader(data.part("test"), "test", normalise=statistics(data))
+
+
+def test_reading_ahead_stops_with_the_epoch(data: ImageData) -> None:
+    read = []
+
+    class Slow(ImageArray):
+        def gather(self, index: Any, out: Any = None) -> Any:
+            read.append(len(index))
+            time.sleep(0.05)
+            return super().gather(index, out)
+
+    slow = replace(data, images=Slow(data.images.pixels))
+    loader = Loader(slow, "train", 3, mode="streamed", normalise=None, ahead=9)
+    next(iter(loader))
+    assert len(read) <= 4  # of the ten that were asked for
 
 
 def test_any_callable_augments(data: ImageData) -> None:
@@ -202,15 +345,18 @@ def test_missing_labels_of_any_negative_value_come_as_minus_one(data: ImageData)
 
 
 def test_the_choice_is_automatic_and_said(
-    data: ImageData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    data: ImageData, stored: ImageData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     need = 30 * 6 * 5 * 3
     for free, mode in ((2 * need, "resident"), (2 * need - 2, "streamed")):
         monkeypatch.setattr("rectifier.data.loader.free_memory", lambda device, free=free: free)
-        loader = Loader(data, "train", 8)
+        loader = Loader(stored, "train", 8)
         assert loader.mode == mode
         said = capsys.readouterr().err
-        assert "train: 30 images of 6 x 5, " + ("kept on cpu" if mode == "resident" else "streamed") in said
+        assert f"train: 30 images of 6 x 5, {'kept on' if mode == 'resident' else 'streamed from disk to'} cpu" in said
+        assert Loader(data, "train", 8).mode == "resident"  # in memory already
+        assert "streamed from memory to cpu" in Loader(data, "train", 8, mode="streamed").description
+        capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -219,6 +365,7 @@ def test_the_choice_is_automatic_and_said(
         (dict(part="training"), "part to be one of .*Did you mean 'train'"),
         (dict(mode="ram"), "mode to be one of"),
         (dict(batch_size=0), "batch_size to be a positive integer, but got 0"),
+        (dict(seed=-3), "seed to be an integer from 0, but got -3"),
         (dict(ahead=0), "ahead to be a positive integer"),
         (dict(memory_share=0), "memory_share to be a number above 0"),
         (dict(augment=3), "augment to be callable, or None, but got 3"),
@@ -244,14 +391,25 @@ def test_an_empty_part(data: ImageData) -> None:
         Loader(data.part("train"), "test")
 
 
+@pytest.mark.parametrize("wrong", [((0.5,), (0.0,)), ((0.5, 0.5), (1.0,)), ((float("nan"),), (1.0,))])
+def test_a_normalisation_that_divides_by_zero(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="a mean and a positive deviation for each channel"):
+        Normalisation(*wrong)
+
+
+def test_a_negative_epoch(data: ImageData) -> None:
+    with pytest.raises(ValueError, match="epoch to be an integer from 0, but got -1"):
+        Loader(data).set_epoch(-1)
+
+
 def test_positions_outside_the_part(data: ImageData) -> None:
     with pytest.raises(ValueError, match="every position to be from 0 to 29, the part's, but got 30"):
         list(Loader(data, "train", 8, sampler=[0, 30]))
 
 
 def test_an_error_while_reading_reaches_the_caller(stored: ImageData, tmp_path: Path) -> None:
-    loader = Loader(stored, "train", 8, mode="streamed")
-    (tmp_path / "store/shards/00000.bin").unlink()
-    stored.images.__dict__.pop("_maps", None)
+    loader = Loader(stored, "train", 8, mode="streamed", normalise=None)
+    for path in (tmp_path / "store/shards").glob("*.bin"):
+        path.unlink()
     with pytest.raises(FileNotFoundError):
         list(loader)

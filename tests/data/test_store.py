@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ from PIL import Image
 from rectifier import LabelSpace
 from rectifier.data import store as stores
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.data.decode import decode
+from rectifier.data.decode import decode, write_whole
 from rectifier.data.store import StoredImages, as_size, build_store, is_store, open_store
 
 SIZE = (10, 8)
@@ -53,6 +56,11 @@ def decoded_anew(data: ImageData) -> np.ndarray:
 def pixels(data: ImageData) -> np.ndarray:
     assert isinstance(data.images, StoredImages)
     return data.images.gather(np.arange(len(data)))
+
+
+def shard(folder: Path, number: int, suffix: str = ".bin") -> Path:
+    (found,) = (folder / "shards").glob(f"{number:05d}-*{suffix}")
+    return found
 
 
 def times_of_shards(folder: Path) -> dict[str, int]:
@@ -133,8 +141,9 @@ def test_interrupted_work_goes_on(data: ImageData, tmp_path: Path, monkeypatch: 
 def test_a_killed_process_leaves_no_half_shard(data: ImageData, tmp_path: Path) -> None:
     """A shard without its record, or cut short, is made anew."""
     build_store(data, tmp_path / "store", SIZE)
-    (tmp_path / "store/shards/00001.json").unlink()
-    cut = tmp_path / "store/shards/00002.bin"
+    shard(tmp_path / "store", 1, ".json").unlink()
+    shard(tmp_path / "store", 3, ".json").write_text("[]")
+    cut = shard(tmp_path / "store", 2)
     cut.write_bytes(cut.read_bytes()[:-5])
     np.testing.assert_array_equal(pixels(build_store(data, tmp_path / "store", SIZE)), decoded_anew(data))
 
@@ -149,8 +158,106 @@ def test_a_changed_source_is_noticed(data: ImageData, tmp_path: Path, capsys: py
     stored = build_store(data, tmp_path / "store", SIZE)
     after = times_of_shards(tmp_path / "store")
     assert "1 of 4 shards are out of date" in capsys.readouterr().err
-    assert [name for name in before if after[name] != before[name]] == ["00001.bin"]
+    assert [name[:5] for name in before if after.get(name) != before[name]] == ["00001"]
+    assert len(after) == 4  # what the changed shard was is removed
     assert (pixels(stored)[7] == 9).all()
+
+
+def test_every_fact_about_a_file_is_in_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = dict(st_size=1, st_mtime_ns=2, st_ctime_ns=3)
+    seen = set()
+    for changed in (None, *facts):
+        values = {name: value + 10 * (name == changed) for name, value in facts.items()}
+        monkeypatch.setattr(stores.os, "stat", lambda path, values=values: SimpleNamespace(**values))
+        seen.add(stores._fingerprint(Path("x"), ["a.png"], SIZE, "stretch"))
+    seen.add(stores._fingerprint(Path("x"), ["b.png"], SIZE, "stretch"))
+    seen.add(stores._fingerprint(Path("x"), ["a.png"], (1, 2), "stretch"))
+    seen.add(stores._fingerprint(Path("x"), ["a.png"], SIZE, "pad"))
+    assert len(seen) == 7
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
+    whole, done = stores.write_shard, []
+
+    def write(*arguments: object) -> int:
+        if len(done) == shards:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return whole(*arguments)
+
+    monkeypatch.setattr(stores, "write_shard", write)
+
+
+def test_an_interrupted_rebuild_leaves_the_old_store_whole(
+    data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    reverse = data.select(list(range(19, -1, -1)))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            build_store(reverse, tmp_path / "store", SIZE, workers=1)
+    opened = open_store(tmp_path / "store", verify=True)
+    assert opened.ids == data.ids
+    np.testing.assert_array_equal(pixels(opened), decoded_anew(data))
+    assert len(times_of_shards(tmp_path / "store")) == 6
+    np.testing.assert_array_equal(pixels(build_store(reverse, tmp_path / "store", SIZE)), decoded_anew(reverse))
+    assert len(times_of_shards(tmp_path / "store")) == 4
+
+
+def test_killed_between_pixels_and_record(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard without a record is made anew, and never taken for that of another source."""
+    build_store(data, tmp_path / "store", SIZE)
+    reverse = data.select(list(range(19, -1, -1)))
+    with monkeypatch.context() as patch:
+        patch.setattr("rectifier.data.decode.json.dumps", lambda record: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            build_store(reverse, tmp_path / "store", SIZE, workers=1)
+    np.testing.assert_array_equal(pixels(build_store(data, tmp_path / "store", SIZE)), decoded_anew(data))
+
+
+def test_a_folder_holds_one_set_of_images(data: ImageData, tmp_path: Path) -> None:
+    """Data whose shards were replaced fails loudly; it never shows the images of other data."""
+    train = build_store(data.part("train"), tmp_path / "store", SIZE)
+    test = build_store(data.part("test"), tmp_path / "store", SIZE)
+    np.testing.assert_array_equal(pixels(test), decoded_anew(data.part("test")))
+    with pytest.raises(FileNotFoundError, match="00000-"):
+        pixels(train)
+
+
+def test_a_store_as_it_should_be_is_only_read(data: ImageData, tmp_path: Path) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*")}
+    build_store(data, tmp_path / "store", SIZE)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*")} == before
+
+
+def test_stored_data_travels_to_another_process(data: ImageData, tmp_path: Path) -> None:
+    stored = build_store(data, tmp_path / "store", SIZE)
+    expected = pixels(stored)
+    copy = pickle.loads(pickle.dumps(stored))
+    np.testing.assert_array_equal(pixels(copy), expected)
+
+
+def test_parts_share_their_maps(data: ImageData, tmp_path: Path) -> None:
+    stored = build_store(data, tmp_path / "store", SIZE)
+    assert stored.part("train").images.maps is stored.part("test").images.maps
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a.bin"
+    write_whole(target, b"before")
+
+    def half(path: Path, content: bytes) -> int:
+        with open(path, "wb") as file:
+            file.write(content[:2])
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(target, b"after")
+    assert target.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_another_size_is_another_store(data: ImageData, tmp_path: Path) -> None:
@@ -192,7 +299,7 @@ def test_unreadable_images_are_left_out_and_listed(damaged: ImageData, tmp_path:
 
 def test_unreadable_images_as_an_error(damaged: ImageData, tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"20 readable images, but got 2 that are not, such as 003\.png .*unreadable\.csv"
+        ValueError, match=r"a folder of 20 readable images, but got 2 that are not, such as 003\.png .*unreadable\.csv"
     ):
         build_store(damaged, tmp_path / "store", SIZE, unreadable="raise")
     assert len(times_of_shards(tmp_path / "store")) == 4  # the work on the others is kept
@@ -217,18 +324,18 @@ def test_no_readable_image_at_all(data: ImageData, tmp_path: Path) -> None:
 
 def test_damage_in_the_store_is_found(data: ImageData, tmp_path: Path) -> None:
     build_store(data, tmp_path / "store", SIZE)
-    shard = tmp_path / "store/shards/00001.bin"
-    content = bytearray(shard.read_bytes())
+    damaged = shard(tmp_path / "store", 1)
+    content = bytearray(damaged.read_bytes())
     content[100] ^= 1
-    shard.write_bytes(content)
+    damaged.write_bytes(content)
     open_store(tmp_path / "store")
-    with pytest.raises(ValueError, match=r"00001\.bin to be the shard of the manifest, but got another checksum"):
+    with pytest.raises(ValueError, match=r"00001-.*\.bin to be the shard of the manifest, but got another checksum"):
         open_store(tmp_path / "store", verify=True)
-    shard.write_bytes(content[:-1])
-    with pytest.raises(ValueError, match=r"00001\.bin to be a shard of 1,440 bytes, but got 1,439"):
+    damaged.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match=r"00001-.*\.bin to be a shard of 1,440 bytes, but got 1,439"):
         open_store(tmp_path / "store")
-    shard.unlink()
-    with pytest.raises(ValueError, match=r"00001\.bin to be a shard of 1,440 bytes, but got 0"):
+    damaged.unlink()
+    with pytest.raises(ValueError, match=r"00001-.*\.bin to be a shard of 1,440 bytes, but got 0"):
         open_store(tmp_path / "store")
 
 
@@ -237,6 +344,9 @@ def test_a_manifest_that_is_none(tmp_path: Path) -> None:
         open_store(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match="manifest of a store, but got no JSON"):
+        open_store(tmp_path)
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(ValueError, match="of version 1, but got version None"):
         open_store(tmp_path)
     (tmp_path / "manifest.json").write_text('{"version": 99}')
     with pytest.raises(ValueError, match="of version 1, but got version 99"):
@@ -302,10 +412,43 @@ def test_few_files_stay_open_however_many_images(tmp_path: Path, monkeypatch: py
 
 
 def test_pages_are_handed_back_and_read_again(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_RESIDENT_BYTES", 1)
+    handed_back = []
+
+    class Watched(mmap.mmap):
+        def madvise(self, option: int, *rest: int) -> None:
+            handed_back.append(option)
+            super().madvise(option, *rest)
+
+    monkeypatch.setattr(stores.mmap, "mmap", Watched)
     stored = build_store(data, tmp_path / "store", SIZE)
+    pixels(stored)
+    assert not handed_back  # a small store may stay
+    monkeypatch.setattr(stores, "_FAULT_BYTES", 1)
+    monkeypatch.setattr(stores, "_RESIDENT_BYTES", 10)  # ten images may be touched; a shard has six
+    stored = open_store(tmp_path / "store")
     for _ in range(3):
         np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
+    # 6, 6 | 6, 2, 6 | 6, 6 | 2, 6, 6 | 6, 2: whatever was touched is handed back at each stroke
+    assert handed_back == [mmap.MADV_DONTNEED] * (2 + 3 + 2 + 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("samples.npz", b"junk"), ("samples.npz", b"PK\3\4"), ("ids.json", b"{"), ("manifest.json", b'{"version": 1}')],
+)
+def test_damaged_files_of_a_store(data: ImageData, tmp_path: Path, name: str, content: bytes) -> None:
+    build_store(data, tmp_path / "store", SIZE)
+    (tmp_path / "store" / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r"store to be a whole store, but got damage .*; build it again"):
+        open_store(tmp_path / "store")
+    if name != "manifest.json":
+        return
+    assert open_store_again(data, tmp_path).ids == data.ids
+
+
+def open_store_again(data: ImageData, tmp_path: Path) -> ImageData:
+    build_store(data, tmp_path / "store", SIZE)
+    return open_store(tmp_path / "store")
 
 
 def test_decoding_processes_import_no_torch() -> None:

@@ -164,7 +164,7 @@ class ImageData:
     def fingerprint(self) -> str:
         """A hash of ids, targets, label space and split: equal for equal data, whatever machine it lies on."""
         digest = hashlib.sha256(self.space.to_json().encode())
-        digest.update("\n".join(self.ids).encode())
+        digest.update("\n".join(self.ids).encode(errors="surrogateescape"))
         digest.update(self.targets.numpy().astype("<i8").tobytes())
         digest.update(self.split.numpy().astype("<i8").tobytes())
         return digest.hexdigest()[:16]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 FITS = ("stretch", "crop", "pad")
-_WHITE = (255, 255, 255)
+_WHITE = (255, 255, 255, 255)
 
 
 class UnreadableError(Exception):
@@ -76,29 +76,33 @@ def _load(path: Path, enough: int | None) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB":
-        return image
-    if image.mode.startswith("I") or image.mode == "F":
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    grey = image.mode.startswith("I") or image.mode == "F"
+    if grey:
+        transparent = image.info.get("transparency")
+        values = np.asarray(image)
+        flat = Image.fromarray(_eight_bits(values))
+        if isinstance(transparent, int):
+            flat.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
+        image = flat
     if image.has_transparency_data:
         layered = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, (*_WHITE, 255)), layered).convert("RGB")
+        return Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), layered).convert("RGB")
     return image.convert("RGB")
 
 
 def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Scale grey values of more than 8 bits; floats from 0 to 1 are taken for shares."""
+    """Scale grey values to 8 bits.
+
+    16 bits are scaled by their range. Of 32 bits nothing is known: whole numbers up to 255 and fractions above 1 are
+    taken as they are, larger whole numbers for 16 bits, and fractions up to 1 for shares.
+    """
     top = float(values.max(initial=0))
-    if values.dtype.kind == "f":
-        scale = 255.0 if top <= 1 else 1.0
-    else:
-        scale = 255 / 65535 if top > 255 else 1.0
-        if values.dtype == np.uint16:
-            scale = 255 / 65535
+    sixteen = values.dtype.itemsize == 2 or (values.dtype.kind != "f" and top > 255)
+    scale = 255 / 65535 if sixteen else 255.0 if values.dtype.kind == "f" and top <= 1 else 1.0
     return np.clip(np.nan_to_num(values.astype(np.float64) * scale), 0, 255).round().astype(np.uint8)
 
 
-def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str, target: str, fingerprint: str) -> int:
+def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str, target: str) -> int:
     """Decode images into one file of raw uint8 ``(n, H, W, 3)`` and, when it is whole, a record beside it.
 
     An unreadable image leaves its place black and is named in the record. Returns the number of images.
@@ -110,20 +114,19 @@ def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str
             pixels[position] = decode(Path(root, path), size, fit)
         except UnreadableError as error:
             unreadable[path] = str(error)
-    content = pixels.tobytes()
-    record = {
-        "samples": len(paths),
-        "fingerprint": fingerprint,
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "unreadable": unreadable,
-    }
+    content = pixels.reshape(-1).data
+    record = {"samples": len(paths), "sha256": hashlib.sha256(content).hexdigest(), "unreadable": unreadable}
     write_whole(Path(target), content)
     write_whole(Path(target).with_suffix(".json"), json.dumps(record).encode())
     return len(paths)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that it is there whole or not at all."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_bytes(content)
-    draft.replace(path)
+    draft = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

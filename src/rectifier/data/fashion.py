@@ -44,7 +44,7 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
             check.fail(table.place(row), "an image named once", f"{name!r}, also on line {table.lines[first[name]]}")
         first[name] = row
     values = {c: ["" if v == "NA" else v for v in table.columns[c]] for c in LABELS}
-    space = LabelSpace.infer(values)
+    space = LabelSpace.infer({column: set(listing) for column, listing in values.items()})
     targets = space.encode(values)
     on_disk = _file_names(folder / "images")
     there = torch.tensor([name in on_disk for name in names])

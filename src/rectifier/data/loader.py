@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -16,10 +17,11 @@ from torch import Tensor
 from rectifier import check, console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
+from rectifier.data.store import available_cores
 from rectifier.samplers import UniformSampler
 
 MODES = ("auto", "resident", "streamed")
-_STATISTICS_FROM = 4096  # images
+_STATISTICS_FROM = 64 << 20  # bytes of pixels, at most
 _AT_ONCE = 32 << 20  # bytes of pixels that become batches in one go on a GPU
 
 
@@ -38,12 +40,20 @@ class Normalisation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        numbers = (*self.mean, *self.std)
+        if len(self.mean) != len(self.std) or not all(map(check.is_real, numbers)) or min(self.std) <= 0:
+            check.fail("a normalisation", "a mean and a positive deviation for each channel", repr(self))
+
 
 class Loader:
     """Batches of one part of the data, on a device.
 
     When the part fits there it is kept on the device as uint8 and a batch is one gather; when it does not, batches are
     read from the memory map ahead of time, through pinned memory. Which of the two is said when the loader is made.
+
+    Going through the loader is an epoch, and the next time is the next; ``set_epoch``, of the loader or of its sampler,
+    chooses another.
 
     Args:
         data: decoded images: in memory, or in a store (``build_store`` makes one of image files).
@@ -52,7 +62,8 @@ class Loader:
         shuffle: another order in every epoch, drawn by ``seed``.
         sampler: which samples come, of ``rectifier.samplers`` or any PyTorch (batch) sampler over the part's positions.
         augment: ``CropAndFlip``, or any callable from images to images: float ``(B, C, H, W)`` from 0 to 1, before they
-            are normalised (torchvision's v2 transforms, kornia).
+            are normalised (torchvision's v2 transforms, kornia). A callable draws from whatever generator it uses;
+            ``seed`` reaches ``CropAndFlip`` alone.
         device: where the batches shall be.
         mode: ``"resident"`` and ``"streamed"`` override the automatic choice.
         normalise: by default mean and deviation of the training part; ``None`` leaves pixels from 0 to 1.
@@ -60,7 +71,7 @@ class Loader:
         dtype: of the images.
         seed: of order and augmentation.
         memory_share: of the device's free memory that a resident part may take.
-        ahead: batches that a streamed part is read ahead.
+        ahead: how much a streamed part is read ahead, in batches; on a GPU in groups of batches of some 32 MiB.
 
     >>> from rectifier.data.shapes import shapes
     >>> loader = Loader(shapes(samples=40, size=16, ratio=4), "train", 8, shuffle=True, augment=CropAndFlip(2))
@@ -86,81 +97,103 @@ class Loader:
         memory_share: float = 0.5,
         ahead: int = 3,
     ) -> None:
-        self._check(data, part, batch_size, shuffle, sampler, augment, mode, memory_share, ahead, normalise)
+        check.raise_all(
+            [
+                check.choice("part", part, PARTS),
+                check.choice("mode", mode, MODES),
+                check.number("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
+                check.number("ahead", ahead, "a positive integer", check.is_count(ahead)),
+                check.share("memory_share", memory_share),
+                check.number("seed", seed, "an integer from 0", _is_natural(seed)),
+                check.number("augment", augment, "callable, or None", augment is None or callable(augment)),
+                check.number("shuffle", shuffle, "False beside a sampler", not (shuffle and sampler is not None)),
+            ]
+        )
+        images = _decoded(data, part)
         positions = data.indices(part)
         self.part, self.device, self.dtype, self.seed = part, torch.device(device), dtype, seed
         self.batch_size, self.drop_last, self.augment = batch_size, drop_last, augment
-        self.sampler = UniformSampler(len(positions), seed=seed) if shuffle and sampler is None else sampler
-        self.epoch = 0
-        self._planned: tuple[int, list[Tensor]] | None = None
-        self.normalisation = statistics(data) if normalise == "train" else cast(Normalisation | None, normalise)
-        images = cast(Decoded, data.images)
+        self.sampler = UniformSampler(len(positions), seed=seed) if shuffle else _repeatable(sampler)
+        self.normalisation = _normalisation(data, normalise)
         self._scale, self._shift = self._line(images.shape)
         narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # they stay in memory, batches do not
         self._targets = data.targets.clamp(min=-1).to(narrow)[positions].to(self.device)
         self._image_bytes = int(np.prod(images.shape))
-        need = len(positions) * self._image_bytes
-        free = free_memory(self.device)
-        self.mode = mode if mode != "auto" else "resident" if need <= memory_share * free else "streamed"
+        self._timed = _timed_sampler(self.sampler)
+        self._next = self._shown = int(getattr(self._timed, "epoch", 0))
+        self._planned: tuple[int, list[Tensor]] | None = None
+        self.mode, self.description = _chosen_mode(mode, memory_share, images, part, len(positions), self.device)
         self._source: _Source = (
             _Resident(images, positions, self.device)
             if self.mode == "resident"
             else _Streamed(images, positions, self.device, ahead)
         )
-        self.description = _describe(part, len(positions), images.shape, self.mode, self.device, need, free)
         console.say(self.description)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass is, from 0."""
+        turned = int(getattr(self._timed, "epoch", self._shown))
+        if turned != self._shown:  # somebody called the sampler's set_epoch
+            self._next = self._shown = turned
+        return self._next
+
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch: with it the order and the augmentation. Going through the loader moves on by one."""
-        self.epoch = epoch
+        """Choose the next epoch: with it the order and the augmentation."""
+        check.raise_all([check.number("epoch", epoch, "an integer from 0", _is_natural(epoch))])
+        self._next = int(epoch)
 
     def __len__(self) -> int:
-        return len(self._batches())
+        return len(self._batches() if self._planned is None else self._planned[1])
 
     def __iter__(self) -> Iterator[Batch]:
+        epoch = self.epoch
         batches = self._batches()
-        draws = self._draws(sum(map(len, batches)))
-        self.epoch += 1
+        draws = self._draws(epoch, sum(map(len, batches)))
+        self._next = epoch + 1
         groups = self._groups(batches)
-        positions = [torch.cat(group) for group in groups]
+        sizes = [sum(map(len, group)) for group in groups]
+        order = torch.cat(batches)
+        on_device = order.to(self.device)  # once an epoch: a copy in every step would stall the device
         start = 0
-        for group, index, pixels in zip(groups, positions, self._source.read(positions), strict=True):
-            index = index.to(self.device)
+        for group, index, pixels in zip(
+            groups, on_device.split(sizes), self._source.read(order.split(sizes), on_device.split(sizes)), strict=True
+        ):
             images = self._finish(pixels, None if draws is None else draws[start : start + len(index)])
             start += len(index)
-            sizes = [len(batch) for batch in group]
-            yield from map(Batch, images.split(sizes), self._targets[index].long().split(sizes), index.split(sizes))
+            each = [len(batch) for batch in group]
+            yield from map(Batch, images.split(each), self._targets[index].long().split(each), index.split(each))
 
     def _batches(self) -> list[Tensor]:
-        """Return the positions of every batch of this epoch; drawn once, however often it is asked for."""
-        if self._planned is None or self._planned[0] != self.epoch:
-            self._planned = self.epoch, self._plan()
+        """Return the positions of every batch of the next epoch; drawn once, however often it is asked for."""
+        epoch = self.epoch
+        if self._planned is None or self._planned[0] != epoch:
+            if self._timed is not None:
+                self._timed.set_epoch(epoch)
+                self._shown = epoch
+            self._planned = epoch, self._plan()
         return self._planned[1]
 
     def _plan(self) -> list[Tensor]:
-        turn = getattr(self.sampler, "set_epoch", None)
-        if callable(turn):
-            turn(self.epoch)
         order = _order(self.sampler, len(self._targets))
-        _check_positions(order, len(self._targets))
-        if isinstance(order, list):
-            return order
-        size = self.batch_size if order.dim() == 1 else order.shape[1]
-        batches = list(order.flatten().split(size))
-        return batches[:-1] if self.drop_last and batches and len(batches[-1]) < size else batches
+        batches = list(order.split(self.batch_size)) if isinstance(order, Tensor) else order
+        full = self.batch_size if isinstance(order, Tensor) else len(batches[0])
+        kept = batches[:-1] if self.drop_last and len(batches[-1]) < full else batches
+        if not kept:
+            got = f"{len(batches[0])} samples, which drop_last leaves out"
+            check.fail("an epoch", f"of at least one batch of {full}", got)
+        return kept
 
     def _groups(self, batches: list[Tensor]) -> list[list[Tensor]]:
         """Put batches together that are made in one go: a GPU would spend its time on starting small operations."""
         alone = self.device.type == "cpu" or not (self.augment is None or isinstance(self.augment, CropAndFlip))
-        size = max(map(len, batches), default=1)
-        count = 1 if alone else max(1, _AT_ONCE // (size * self._image_bytes))
+        count = 1 if alone else max(1, _AT_ONCE // (max(map(len, batches)) * self._image_bytes))
         return [batches[i : i + count] for i in range(0, len(batches), count)]
 
-    def _draws(self, count: int) -> Tensor | None:
+    def _draws(self, epoch: int, count: int) -> Tensor | None:
         if not isinstance(self.augment, CropAndFlip):
             return None
-        rank = int(getattr(self.sampler, "rank", 0) or 0)
-        generator = torch.Generator().manual_seed(_mixed(self.seed, self.epoch, rank))
+        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch, int(getattr(self._timed, "rank", 0))))
         return self.augment.draw(count, generator).to(self.device)
 
     def _finish(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
@@ -179,9 +212,9 @@ class Loader:
         """Return factor and summand of a row of pixels ``(W * C,)`` that normalise bytes."""
         _, width, channels = shape
         known = self.normalisation or Normalisation((0.0,) * channels, (1.0,) * channels)
-        mean, std = torch.tensor(known.mean), torch.tensor(known.std)
-        if len(mean) != channels or len(std) != channels:
+        if len(known.mean) != channels:
             check.fail("normalise", f"given for {channels} channels", repr(known))
+        mean, std = torch.tensor(known.mean), torch.tensor(known.std)
         scale, shift = 1 / (255 * std), -mean / std
         return scale.repeat(width).to(self.device), shift.repeat(width).to(self.device)
 
@@ -191,70 +224,52 @@ class Loader:
         mean, std = (images.new_tensor(v).view(-1, 1, 1) for v in (self.normalisation.mean, self.normalisation.std))
         return (images - mean) / std
 
-    @staticmethod
-    def _check(
-        data: ImageData,
-        part: str,
-        batch_size: int,
-        shuffle: bool,
-        sampler: object,
-        augment: object,
-        mode: str,
-        memory_share: float,
-        ahead: int,
-        normalise: object,
-    ) -> None:
-        check.raise_all(
-            [
-                check.choice("part", part, PARTS),
-                check.choice("mode", mode, MODES),
-                check.number("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
-                check.number("ahead", ahead, "a positive integer", check.is_count(ahead)),
-                check.share("memory_share", memory_share),
-                check.number("augment", augment, "callable, or None", augment is None or callable(augment)),
-                check.number("shuffle", shuffle, "False beside a sampler", not (shuffle and sampler is not None)),
-            ]
-        )
-        if not isinstance(data.images, Decoded):
-            got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
-            check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
-        if not (normalise is None or normalise == "train" or isinstance(normalise, Normalisation)):
-            check.fail("normalise", "'train', a Normalisation or None", repr(normalise))
-        if not len(data.indices(part)):
-            check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "an empty one")
-
 
 def statistics(data: ImageData) -> Normalisation:
-    """Return mean and deviation of the training part's channels, from up to 4,096 images spread over it."""
+    """Return mean and deviation of the training part's channels, from up to 64 MiB of images spread over it."""
     images = cast(Decoded, data.images)
     positions = data.indices("train").numpy()
-    positions = positions if len(positions) else np.arange(len(data))
-    spread = positions[np.linspace(0, len(positions) - 1, min(len(positions), _STATISTICS_FROM)).astype(np.int64)]
-    total, squares, count = 0.0, 0.0, 0
-    for part in np.array_split(spread, -(-len(spread) // 256)):
-        values = images.gather(part).reshape(-1, images.shape[2]) / 255.0
-        total, squares, count = total + values.sum(0), squares + (values**2).sum(0), count + len(values)
-    mean = np.asarray(total) / count
-    std = np.sqrt(np.maximum(np.asarray(squares) / count - mean**2, 1e-6))
+    if not len(positions):
+        check.fail(
+            f"data {data.name!r}", "with a training part to normalise by", "none; pass normalise=Normalisation(...)"
+        )
+    count = min(len(positions), max(1, _STATISTICS_FROM // int(np.prod(images.shape))))
+    spread = positions[np.linspace(0, len(positions) - 1, count).astype(np.int64)]
+    tally = np.zeros((images.shape[2], 256))
+    for part in np.array_split(spread, -(-count // 64)):
+        pixels = images.gather(part)
+        tally += np.stack([np.bincount(pixels[..., c].ravel(), minlength=256) for c in range(images.shape[2])])
+    shares, values = tally / tally.sum(1, keepdims=True), np.arange(256) / 255
+    mean = shares @ values
+    std = np.sqrt(np.maximum(shares @ values**2 - mean**2, 1e-6))
     return Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on a device."""
+    """Return the bytes that are free on a device, for this process."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
+    found = [_number_in("/proc/meminfo", "MemAvailable:", 1 << 10)]
+    limit, used = (_number_in(f"/sys/fs/cgroup/memory.{name}", "", 1) for name in ("max", "current"))
+    if limit is not None and used is not None:
+        found.append(limit - used)
+    return max(0, min((n for n in found if n is not None), default=4 << 30))
+
+
+def _number_in(path: str, name: str, unit: int) -> int | None:
+    """Return the number behind ``name`` in a file of the system, None where there is none (no limit, other systems)."""
     try:
-        with open("/proc/meminfo") as lines:
-            return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 if hasattr(os, "sysconf") else 1 << 32
+        line = next(line for line in Path(path).read_text().splitlines() if line.startswith(name))
+        return int(line.removeprefix(name).split()[0]) * unit
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
 
 
 class _Source(Protocol):
     """Where a loader's pixels come from."""
 
-    def read(self, positions: list[Tensor]) -> Iterator[Tensor]:
-        """Yield the pixels ``(n, H, W, C)`` at each of these lists of positions, on the device."""
+    def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Yield the pixels ``(n, H, W, C)`` at each of these lists of positions, which are on the device too."""
         ...
 
 
@@ -268,25 +283,25 @@ class _Resident:
             self._pixels, self._rows = torch.from_numpy(images.pixels), positions
             return
         self._pixels = torch.empty((len(positions), *images.shape), dtype=torch.uint8, device=device)
-        for start in range(0, len(positions), 4096):
-            chunk = images.gather(positions[start : start + 4096].numpy())
+        step = max(1, _AT_ONCE // int(np.prod(images.shape)))
+        for start in range(0, len(positions), step):
+            chunk = images.gather(positions[start : start + step].numpy())
             self._pixels[start : start + len(chunk)] = torch.from_numpy(chunk).to(device)
 
-    def read(self, positions: list[Tensor]) -> Iterator[Tensor]:
-        for index in positions:
-            rows = index if self._rows is None else self._rows[index]
-            yield self._pixels.index_select(0, rows.to(self._pixels.device))
+    def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
+        for index in on_device:
+            yield self._pixels.index_select(0, index if self._rows is None else self._rows[index])
 
 
 class _Streamed:
     """Pixels from the memory map, read ahead by threads; to a GPU through pinned memory and a stream of their own."""
 
     def __init__(self, images: Decoded, positions: Tensor, device: torch.device, ahead: int) -> None:
-        self._images, self._positions, self._device, self._ahead = images, positions.numpy(), device, ahead
+        self._images, self._rows, self._device, self._ahead = images, positions.numpy(), device, ahead
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def read(self, positions: list[Tensor]) -> Iterator[Tensor]:
-        threads = min(self._ahead, max(1, (os.cpu_count() or 1) // 2))
+    def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
+        threads = min(self._ahead, max(1, available_cores() // 2))
         with ThreadPoolExecutor(threads, "rectifier-loader") as readers:
             waiting: deque[Future[tuple[Tensor, Any]]] = deque()
             try:
@@ -301,7 +316,7 @@ class _Streamed:
                     future.cancel()
 
     def _fetch(self, index: Tensor) -> tuple[Tensor, Any]:
-        rows = self._positions[index.numpy()]
+        rows = self._rows[index.numpy()]
         if self._stream is None:
             return torch.from_numpy(self._images.gather(rows)).to(self._device), None
         pinned = torch.empty((len(rows), *self._images.shape), dtype=torch.uint8, pin_memory=True)
@@ -320,26 +335,75 @@ class _Streamed:
         return moved
 
 
+def _decoded(data: ImageData, part: str) -> Decoded:
+    if not isinstance(data.images, Decoded):
+        got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
+        check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
+    if not len(data.indices(part)):
+        check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "an empty one")
+    return data.images
+
+
+def _normalisation(data: ImageData, wanted: Normalisation | str | None) -> Normalisation | None:
+    if wanted is None or isinstance(wanted, Normalisation):
+        return wanted
+    if wanted != "train":
+        check.fail("normalise", "'train', a Normalisation or None", repr(wanted))
+    return statistics(data)
+
+
+def _chosen_mode(
+    mode: str, share: float, images: Decoded, part: str, samples: int, device: torch.device
+) -> tuple[str, str]:
+    """Choose where the pixels are kept, and say so."""
+    need, free = samples * int(np.prod(images.shape)), free_memory(device)
+    in_memory = isinstance(images, ImageArray)
+    here_already = in_memory and device.type == "cpu"
+    if mode == "auto":
+        mode = "resident" if here_already or need <= share * free else "streamed"
+    size = " x ".join(map(str, images.shape[:2]))
+    streamed = f"streamed from {'memory' if in_memory else 'disk'} to {device}"
+    where = f"kept on {device}" if mode == "resident" else streamed
+    amount = f"{need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there"
+    return mode, f"{part}: {samples:,} images of {size}, {where} ({amount})"
+
+
+def _repeatable(sampler: Iterable[Any] | None) -> Iterable[Any] | None:
+    if isinstance(sampler, Iterator):
+        check.fail("sampler", "one that can be gone through every epoch", f"an iterator ({type(sampler).__name__})")
+    return sampler
+
+
+def _timed_sampler(sampler: Any) -> Any:
+    """Return the sampler that knows the epoch: this one, the one inside a batch sampler, or None."""
+    while sampler is not None and not hasattr(sampler, "set_epoch"):
+        sampler = getattr(sampler, "sampler", None)
+    return sampler
+
+
 def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]:
-    """Bring any sampler to positions ``(n,)``, ``(batches, size)`` or, of unequal batches, a list."""
+    """Bring any sampler to positions ``(n,)``, or to a list with the positions of each batch."""
     if sampler is None:
         return torch.arange(samples)
     shard = getattr(sampler, "shard", None)
-    if callable(shard):
-        return cast(Tensor, shard())
-    drawn = list(sampler)
-    if drawn and not isinstance(drawn[0], int):
-        return [torch.as_tensor(batch) for batch in drawn]
-    return torch.tensor(drawn, dtype=torch.int64)
+    drawn = shard() if callable(shard) else list(sampler)
+    if not len(drawn):
+        check.fail("sampler", "one that gives samples", "none")
+    if isinstance(drawn, Tensor):
+        order = drawn if drawn.dim() == 1 else list(drawn)
+    elif isinstance(drawn[0], Integral) or (isinstance(drawn[0], (Tensor, np.ndarray)) and drawn[0].ndim == 0):
+        order = torch.tensor([int(position) for position in drawn])
+    else:
+        order = [torch.as_tensor(batch, dtype=torch.int64) for batch in drawn]
+    _check_positions(order if isinstance(order, Tensor) else torch.cat(order), samples)
+    return order
 
 
-def _check_positions(order: Tensor | list[Tensor], samples: int) -> None:
+def _check_positions(order: Tensor, samples: int) -> None:
     """An index out of range on a GPU would stop the whole process, far from its cause."""
-    every = torch.cat(order) if isinstance(order, list) and order else order
-    if isinstance(every, Tensor) and every.numel():
-        low, high = int(every.min()), int(every.max())
-        if low < 0 or high >= samples:
-            check.fail("every position", f"from 0 to {samples - 1}, the part's", low if low < 0 else high)
+    low, high = int(order.min()), int(order.max())
+    if low < 0 or high >= samples:
+        check.fail("every position", f"from 0 to {samples - 1}, the part's", low if low < 0 else high)
 
 
 def _mixed(*numbers: int) -> int:
@@ -347,9 +411,5 @@ def _mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
 
 
-def _describe(
-    part: str, samples: int, shape: tuple[int, int, int], mode: str, device: torch.device, need: int, free: int
-) -> str:
-    where = f"kept on {device}" if mode == "resident" else f"streamed from disk to {device}"
-    size = " x ".join(map(str, shape[:2]))
-    return f"{part}: {samples:,} images of {size}, {where} ({need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there)"
+def _is_natural(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0

@@ -75,7 +75,9 @@ def open_data(
     if unknown:
         problem = check.sentence(f"every option of {name}", f"among {', '.join(takes) or 'none'}", repr(unknown[0]))
         raise ValueError(problem + check.nearest(unknown[0], takes))
-    data: ImageData = read(*arguments, **options)
+    # What comes as text, from a command line, is a number or yes and no only where the reader does not take text itself.
+    typed = {key: literal(v) if isinstance(v, str) and "str" not in takes[key] else v for key, v in options.items()}
+    data: ImageData = read(*arguments, **typed)
     return data
 
 
@@ -99,10 +101,10 @@ def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:
     return (read_folder if path.is_dir() else read_table, path)
 
 
-def reader_options(read: Callable[..., ImageData]) -> tuple[str, ...]:
-    """Return the names of a reader's options."""
+def reader_options(read: Callable[..., ImageData]) -> dict[str, str]:
+    """Return the names of a reader's options, and what each takes, as its signature writes it."""
     parameters = inspect.signature(read).parameters.values()
-    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    return {p.name: str(p.annotation) for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def _parse(spec: str) -> tuple[str, dict[str, Any]]:
@@ -115,7 +117,7 @@ def _parse(spec: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = entry.partition("=")
         if not equals:
             check.fail(f"options of {name}", "key=value, with commas between", repr(entry))
-        options[key.strip()] = literal(value.strip())
+        options[key.strip()] = value.strip()
     return name, options
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -20,9 +19,11 @@ from rectifier.data.dataset import PARTS
 from rectifier.labels import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
+_ENDS = 512  # bytes that tell most files apart
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _MOST_TRIED = 256  # moves compared to fill one hole
+_MOST_MOVES = 20_000  # of a repair
 _ANY_MOVE = 0.2  # share of the moves that are random
 _SPARED = 1e-3  # what a class too small for every part counts in train, beside 1 for a hole
 
@@ -104,27 +105,41 @@ def drop_rare(
 def duplicate_groups(root: Path, paths: Sequence[str]) -> list[object]:
     """Return one entry per file, equal for files of equal content. A file that cannot be read stands alone.
 
-    Only files of equal length are read.
+    Files are told apart by their length, then by their first and last bytes; only what is still alike is read whole.
     """
+    groups: list[object] = [None] * len(paths)  # all alike, until looked at
+    for look in (_length, _ends, _content):
+        files = Counter(groups)
+        for position, path in enumerate(paths):
+            if files[groups[position]] > 1:
+                seen = look(root / path)
+                groups[position] = path if seen is None else seen
+    return groups
 
-    def length(path: str) -> int:
-        try:
-            return (root / path).stat().st_size
-        except OSError:
-            return -1
 
-    def content(path: str) -> object:
-        try:
-            return hashlib.sha256((root / path).read_bytes()).digest()
-        except OSError:
-            return path
+def _length(path: Path) -> object:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
-    with ThreadPoolExecutor() as pool:
-        lengths = list(pool.map(length, paths))
-        shared = Counter(lengths)
-        suspects = [p for p, n in zip(paths, lengths, strict=True) if n >= 0 and shared[n] > 1]
-        digests = dict(zip(suspects, pool.map(content, suspects), strict=True))
-    return [digests.get(path, path) for path in paths]
+
+def _ends(path: Path) -> object:
+    try:
+        with path.open("rb") as file:
+            first = file.read(_ENDS)
+            length = file.seek(0, 2)
+            file.seek(max(length - _ENDS, 0))
+            return length, hashlib.sha256(first + file.read(_ENDS)).digest()
+    except OSError:
+        return None
+
+
+def _content(path: Path) -> object:
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError:
+        return None
 
 
 def joined(*namings: Sequence[object]) -> list[object]:
@@ -260,7 +275,7 @@ def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: 
     worth[~large, 0] = _SPARED
     counts = incidence.part_counts(part)
     best, fewest = part.copy(), counts.size
-    for _ in range(1000 + 20 * len(counts)):
+    for _ in range(min(1000 + 20 * len(counts), _MOST_MOVES)):
         holes = np.argwhere(needed & (counts == 0))
         if len(holes) < fewest:
             best, fewest = part.copy(), len(holes)

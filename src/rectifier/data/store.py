@@ -2,15 +2,15 @@
 
 A store is a folder::
 
-    manifest.json     name, labels, size of the images, shards with their checksums, fingerprints of source and samples
-    samples.npz       targets, split, place of each sample in the shards
-    ids.json          the name of each sample
-    unreadable.csv    the images that were left out, and why
-    shards/00000.bin  uint8 (n, H, W, 3), back to back; 00000.json beside it: checksum, fingerprint, unreadable images
+    manifest.json    name, labels, size of the images, shards with their checksums, fingerprints of source and samples
+    samples.npz      targets, split, place of each sample in the shards
+    ids.json         the name of each sample
+    unreadable.csv   the images that were left out, and why
+    shards/          00000-FINGERPRINT.bin: uint8 (n, H, W, 3), back to back; with .json: its record
 
-A shard is current when its record carries the fingerprint that its images have now (names, lengths, times of change,
-and how they are resized). So work that was interrupted goes on where it stopped, and of a changed source just the
-shards that changed are made anew.
+A shard carries in its name the fingerprint of its images (names, lengths, times of change, and how they are resized).
+So work that was interrupted goes on where it stopped, of a changed source just the shards that changed are made anew,
+and no shard is ever taken for another. The manifest is written last: a store that has one is whole.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import io
 import json
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -38,20 +38,70 @@ from rectifier.labels import LabelSpace
 
 VERSION = 1
 _SHARD_BYTES = 16 << 20
-_MOST_SHARDS = 512  # each stays open as a file
+_MOST_SHARDS = 256  # each stays open as a file
 _LARGEST_SIDE = 224  # of images that nobody gave a size for
-_RESIDENT_BYTES = 128 << 20  # of the maps, at most
+_RESIDENT_BYTES = 256 << 20  # of the maps, at most
 _FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
+
+
+class _Maps:
+    """Memory maps of the shards. Pages are handed back now and then, so that what is resident has a bound."""
+
+    def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
+        self._paths, self._shape = tuple(paths), shape
+        self._start()
+
+    def _start(self) -> None:
+        self._open: dict[int, tuple[mmap.mmap, Pixels]] = {}
+        self._touched: set[int] = set()
+        self._images = 0
+        self._lock = Lock()
+        self._bounded: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_paths": self._paths, "_shape": self._shape}  # a process that is sent this maps the files itself
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    def read(self, shard: int, rows: NDArray[np.int64]) -> Pixels:
+        """Return a copy of these images of a shard."""
+        images = self._mapped(shard)[rows]
+        if self._bounded:
+            self._count(shard, len(rows))
+        return images
+
+    def _mapped(self, shard: int) -> Pixels:
+        with self._lock:
+            if self._bounded is None:
+                whole = sum(path.stat().st_size for path in self._paths)
+                self._bounded = whole > _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
+            if shard not in self._open:
+                with self._paths[shard].open("rb") as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)
+            return self._open[shard][1]
+
+    def _count(self, shard: int, images: int) -> None:
+        with self._lock:
+            self._touched.add(shard)
+            self._images += images
+            if self._images * _FAULT_BYTES < _RESIDENT_BYTES:
+                return
+            for touched in self._touched:
+                self._open[touched][0].madvise(mmap.MADV_DONTNEED)
+            self._touched.clear()
+            self._images = 0
 
 
 @dataclass(frozen=True)
 class StoredImages:
     """Decoded images in the shards of a store; ``slots`` ``(N,)`` says where each lies."""
 
-    folder: Path
+    maps: _Maps
     size: tuple[int, int]
     per_shard: int
-    shard_samples: tuple[int, ...]
     slots: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -65,10 +115,6 @@ class StoredImages:
     def select(self, index: NDArray[np.int64]) -> StoredImages:
         return replace(self, slots=self.slots[index])
 
-    @cached_property
-    def _maps(self) -> _Maps:
-        return _Maps([self.folder / f"shards/{i:05d}.bin" for i in range(len(self.shard_samples))], self.shape)
-
     def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
         """Return these images, uint8 ``(n, H, W, 3)``, in ``out`` if it is given."""
         shard, row = np.divmod(self.slots[index], self.per_shard)
@@ -77,38 +123,8 @@ class StoredImages:
         edges = np.flatnonzero(np.diff(shard[order])) + 1
         for places in np.split(order, edges):  # one step for each shard that the batch touches
             if len(places):
-                out[places] = self._maps.read(int(shard[places[0]]), row[places])
+                out[places] = self.maps.read(int(shard[places[0]]), row[places])
         return out
-
-
-class _Maps:
-    """Memory maps of the shards. Pages are handed back now and then, so that what is resident has a bound."""
-
-    def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
-        self._paths, self._shape = paths, shape
-        self._open: dict[int, tuple[mmap.mmap, Pixels]] = {}
-        self._bounded = sum(path.stat().st_size for path in paths) > _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
-        self._touched: set[int] = set()
-        self._images = 0
-
-    def read(self, shard: int, rows: NDArray[np.int64]) -> Pixels:
-        """Return a copy of these images of a shard."""
-        if shard not in self._open:
-            with self._paths[shard].open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)
-        images = self._open[shard][1][rows]
-        if self._bounded:
-            self._touched.add(shard)
-            self._images += len(rows)
-            if self._images * _FAULT_BYTES >= _RESIDENT_BYTES:
-                self._hand_back()
-        return images
-
-    def _hand_back(self) -> None:
-        touched, self._touched, self._images = self._touched, set(), 0  # other threads go on with the new set
-        for shard in touched:
-            self._open[shard][0].madvise(mmap.MADV_DONTNEED)
 
 
 def build_store(
@@ -122,7 +138,8 @@ def build_store(
 ) -> ImageData:
     """Decode and resize the images of ``data`` into a store, and return the data with its images there.
 
-    What is already decoded and unchanged is kept: calling this again is quick, and goes on after an interruption.
+    What is already decoded and unchanged is kept: calling this again is quick, and goes on after an interruption. A
+    store holds one set of images; a folder that held others is made anew where it differs.
 
     Args:
         data: what a reader returned. Images that are in memory are returned as they are (resized, if asked).
@@ -141,28 +158,24 @@ def build_store(
             check.number("workers", workers, "a positive integer", workers is None or check.is_count(workers)),
         ]
     )
-    if isinstance(data.images, ImageArray):
-        return replace(data, images=_resized(data.images, as_size(size), fit))
-    if not isinstance(data.images, ImageFiles):
+    files, folder = data.images, Path(folder)
+    if isinstance(files, ImageArray):
+        return replace(data, images=_resized(files, as_size(size), fit))
+    if not isinstance(files, ImageFiles):
         check.fail("the images of data", "files, to be decoded", "a store's; they are decoded")
-    folder = Path(folder)
-    (folder / "shards").mkdir(parents=True, exist_ok=True)
-    resolved = as_size(size) or _first_size(data.images)
-    plan = _plan(data.images, folder, resolved, fit)
-    _decode_missing(plan, workers or os.cpu_count() or 1)
-    records = [json.loads(_record(job.target).read_text()) for job in plan]
+    resolved = as_size(size) or _first_size(files)
+    plan = _plan(files, folder, resolved, fit)
+    _decode_missing(plan, folder, workers or available_cores())
+    records = [json.loads(job.record.read_text()) for job in plan]
     failures = {path: reason for record in records for path, reason in record["unreadable"].items()}
     _list_failures(folder / "unreadable.csv", failures)
-    if failures and unreadable == "raise":
-        path, reason = next(iter(failures.items()))
-        wanted = f"{len(data):,} readable images"
-        got = f"{len(failures):,} that are not, such as {path} ({reason}); {folder / 'unreadable.csv'} lists them"
-        check.fail(str(data.images.root), wanted, got)
-    if len(failures) == len(data):
-        got = f"none of {len(data):,}, see {folder / 'unreadable.csv'}"
-        check.fail(str(data.images.root), "a folder with readable images", got)
-    stored = _without(data, failures, plan, resolved, folder)
-    _write_manifest(stored, folder, fit, records, str(data.images.root), plan)
+    _check_failures(files, failures, folder / "unreadable.csv", unreadable)
+    kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
+    maps = _Maps([job.target for job in plan], (*resolved, 3))
+    images = StoredImages(maps, resolved, len(plan[0].paths), kept)
+    note = (f"{len(failures):,} unreadable images left out.",) if failures else ()
+    stored = replace(data.select(kept.tolist()), images=images, notes=(*data.notes, *note))
+    _write_manifest(stored, images, folder, fit, plan, records)
     return stored
 
 
@@ -170,30 +183,33 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
     """Open a store without its source. ``verify`` also compares every shard with its checksum."""
     folder = Path(folder)
     manifest = _read_manifest(folder / "manifest.json")
-    size = tuple(manifest["size"])
-    for number, shard in enumerate(manifest["shards"]):
-        path = folder / f"shards/{number:05d}.bin"
-        wanted = shard["samples"] * size[0] * size[1] * 3
-        found = path.stat().st_size if path.exists() else 0
-        if found != wanted:
-            check.fail(str(path), f"a shard of {wanted:,} bytes", f"{found:,}; build the store again")
-        if verify and hashlib.sha256(path.read_bytes()).hexdigest() != shard["sha256"]:
-            check.fail(str(path), "the shard of the manifest", "another checksum; delete it and build the store again")
-    samples = np.load(folder / "samples.npz")
-    images = StoredImages(
-        folder, size, manifest["per_shard"], tuple(s["samples"] for s in manifest["shards"]), samples["slots"]
-    )
-    data = ImageData(
-        manifest["name"],
-        images,
-        torch.from_numpy(samples["targets"].astype(np.int64)),
-        LabelSpace.from_json(json.dumps(manifest)),
-        torch.from_numpy(samples["split"].astype(np.int64)),
-        tuple(json.loads((folder / "ids.json").read_text(encoding="utf-8"))),
-        tuple(manifest["notes"]),
-    )
-    if data.fingerprint != manifest["fingerprint"]:
+    try:
+        height, width = manifest["size"]
+        shards = [
+            (folder / "shards" / s["file"], s["samples"] * height * width * 3, s["sha256"]) for s in manifest["shards"]
+        ]
+        samples = np.load(io.BytesIO((folder / "samples.npz").read_bytes()), allow_pickle=False)
+        maps = _Maps([path for path, _, _ in shards], (height, width, 3))
+        data = ImageData(
+            manifest["name"],
+            StoredImages(maps, (height, width), manifest["per_shard"], samples["slots"]),
+            torch.from_numpy(samples["targets"].astype(np.int64)),
+            LabelSpace.from_json(json.dumps(manifest)),
+            torch.from_numpy(samples["split"].astype(np.int64)),
+            tuple(json.loads((folder / "ids.json").read_text(encoding="utf-8"))),
+            tuple(manifest["notes"]),
+        )
+        expected = manifest["fingerprint"]
+    except Exception as error:  # whatever a damaged file makes a reader raise
+        check.fail(str(folder), "a whole store", f"damage ({type(error).__name__}: {error}); build it again")
+    if data.fingerprint != expected:
         check.fail(str(folder), "the samples of its manifest", "others; build the store again")
+    for path, length, checksum in shards:
+        found = path.stat().st_size if path.exists() else 0
+        if found != length:
+            check.fail(str(path), f"a shard of {length:,} bytes", f"{found:,}; build the store again")
+        if verify and hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
+            check.fail(str(path), "the shard of the manifest", "another checksum; delete it and build the store again")
     return data
 
 
@@ -211,7 +227,7 @@ def as_size(size: int | str | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
     parts: Sequence[Any] = (
-        size.lower().split("x") if isinstance(size, str) else list(size) if isinstance(size, Sequence) else [size]
+        size.lower().split("x") if isinstance(size, str) else size if isinstance(size, Sequence) else [size]
     )
     parts = [int(p) if isinstance(p, str) and p.strip().isdigit() else p for p in parts]
     parts = parts * 2 if len(parts) == 1 else parts
@@ -220,19 +236,32 @@ def as_size(size: int | str | tuple[int, int] | None) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class _Job:
-    """One shard to be: ``write_shard``'s arguments."""
+    """One shard to be."""
 
-    root: str
+    root: Path
     paths: tuple[str, ...]
     size: tuple[int, int]
     fit: str
-    target: str
-    fingerprint: str
+    target: Path
 
-    def run(self) -> int:
-        return write_shard(self.root, self.paths, self.size, self.fit, self.target, self.fingerprint)
+    @property
+    def record(self) -> Path:
+        return self.target.with_suffix(".json")
+
+    def is_done(self) -> bool:
+        try:
+            samples = json.loads(self.record.read_text())["samples"]
+            length = self.target.stat().st_size
+        except (OSError, ValueError, TypeError, KeyError):
+            return False
+        return bool(samples == len(self.paths) and length == samples * self.size[0] * self.size[1] * 3)
 
 
 def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> list[_Job]:
@@ -241,8 +270,8 @@ def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> l
     jobs = []
     for number, start in enumerate(range(0, len(files), per_shard)):
         paths = files.paths[start : start + per_shard]
-        target = folder / f"shards/{number:05d}.bin"
-        jobs.append(_Job(str(files.root), paths, size, fit, str(target), _fingerprint(files.root, paths, size, fit)))
+        fingerprint = _fingerprint(files.root, paths, size, fit)
+        jobs.append(_Job(files.root, paths, size, fit, folder / "shards" / f"{number:05d}-{fingerprint[:16]}.bin"))
     return jobs
 
 
@@ -251,49 +280,37 @@ def _fingerprint(root: Path, paths: Sequence[str], size: tuple[int, int], fit: s
     for path in paths:
         try:
             status = os.stat(root / path)
-            digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            # The time of the last change of the file's record too: a copy can bring the old time of its content along.
+            facts = f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
         except OSError:
-            digest.update(f"{path}\0absent\n".encode())
+            facts = "absent"
+        digest.update(f"{path}\0{facts}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
-def _record(target: str) -> Path:
-    return Path(target).with_suffix(".json")
-
-
-def _state(job: _Job) -> str:
-    """Say whether a shard is ``"current"``, ``"changed"`` or ``"absent"``."""
-    try:
-        record = json.loads(_record(job.target).read_text())
-        length = os.stat(job.target).st_size
-    except (OSError, ValueError):
-        return "absent"
-    whole = length == len(job.paths) * job.size[0] * job.size[1] * 3
-    return "current" if record.get("fingerprint") == job.fingerprint and whole else "changed"
-
-
-def _decode_missing(plan: list[_Job], workers: int) -> None:
-    states = [_state(job) for job in plan]
-    todo = [job for job, state in zip(plan, states, strict=True) if state != "current"]
-    if "changed" in states:
-        console.say(f"{states.count('changed')} of {len(plan)} shards are out of date: decoding their images again.")
+def _decode_missing(plan: list[_Job], folder: Path, workers: int) -> None:
+    todo = [job for job in plan if not job.is_done()]
     if not todo:
         return
+    (folder / "shards").mkdir(parents=True, exist_ok=True)
+    if is_store(folder):
+        console.say(f"{len(todo)} of {len(plan)} shards are out of date or damaged: decoding their images.")
     with console.progress() as display:
         task = display.add_task("decoding", total=sum(len(job.paths) for job in todo))
         for done in _run(todo, min(workers, len(todo))):
             display.advance(task, done)
 
 
-def _run(jobs: list[_Job], workers: int) -> Any:
+def _run(jobs: list[_Job], workers: int) -> Iterable[int]:
+    calls = [(str(job.root), job.paths, job.size, job.fit, str(job.target)) for job in jobs]
     if workers == 1:
-        return map(_Job.run, jobs)
+        return (write_shard(*call) for call in calls)
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     # joblib's processes start without a fork and without importing the caller's script again.
     parallel = Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", pre_dispatch="2*n_jobs")
-    arguments = ((j.root, j.paths, j.size, j.fit, j.target, j.fingerprint) for j in jobs)
-    return parallel(delayed(write_shard)(*a) for a in arguments)
+    finished: Iterable[int] = parallel(delayed(write_shard)(*call) for call in calls)
+    return finished
 
 
 def _first_size(files: ImageFiles) -> tuple[int, int]:
@@ -309,47 +326,27 @@ def _first_size(files: ImageFiles) -> tuple[int, int]:
 
 def _list_failures(path: Path, failures: dict[str, str]) -> None:
     if not failures:
-        path.unlink(missing_ok=True)
+        if path.exists():
+            path.unlink()
         return
     text = io.StringIO()
     csv.writer(text).writerows([("image", "reason"), *failures.items()])
-    write_whole(path, text.getvalue().encode())
+    _write_if_new(path, text.getvalue().encode(errors="surrogateescape"))
     console.say(f"{len(failures):,} images cannot be read; {path} lists them.")
 
 
-def _without(
-    data: ImageData, failures: dict[str, str], plan: list[_Job], size: tuple[int, int], folder: Path
-) -> ImageData:
-    files = data.images
-    if not isinstance(files, ImageFiles):
-        raise TypeError("the images of data are no files")
-    kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
-    images = StoredImages(folder, size, len(plan[0].paths), tuple(len(job.paths) for job in plan), kept)
-    index = torch.from_numpy(kept)
-    note = (f"{len(failures):,} unreadable images left out.",) if failures else ()
-    return ImageData(
-        data.name,
-        images,
-        data.targets[index],
-        data.space,
-        data.split[index],
-        tuple(data.ids[i] for i in kept.tolist()),
-        (*data.notes, *note),
-    )
+def _check_failures(files: ImageFiles, failures: dict[str, str], listed_in: Path, unreadable: str) -> None:
+    if failures and unreadable == "raise":
+        path, reason = next(iter(failures.items()))
+        got = f"{len(failures):,} that are not, such as {path} ({reason}); {listed_in} lists them"
+        check.fail(str(files.root), f"a folder of {len(files):,} readable images", got)
+    if len(failures) == len(files):
+        check.fail(str(files.root), "a folder with readable images", f"none of {len(files):,}; {listed_in} says why")
 
 
 def _write_manifest(
-    data: ImageData, folder: Path, fit: str, records: list[dict[str, Any]], source: str, plan: list[_Job]
+    data: ImageData, images: StoredImages, folder: Path, fit: str, plan: list[_Job], records: list[dict[str, Any]]
 ) -> None:
-    images = data.images
-    if not isinstance(images, StoredImages):
-        raise TypeError("the images of data are not stored")
-    smallest = np.int16 if max(data.space.sizes) < 2**15 else np.int64
-    samples = io.BytesIO()
-    targets, split = data.targets.numpy().astype(smallest), data.split.numpy().astype(np.int8)
-    np.savez_compressed(samples, targets=targets, split=split, slots=images.slots)
-    write_whole(folder / "samples.npz", samples.getvalue())
-    write_whole(folder / "ids.json", json.dumps(data.ids, ensure_ascii=False).encode())
     manifest = {
         "version": VERSION,
         "name": data.name,
@@ -359,24 +356,53 @@ def _write_manifest(
         "size": list(images.size),
         "fit": fit,
         "per_shard": images.per_shard,
-        "shards": [{"samples": r["samples"], "sha256": r["sha256"]} for r in records],
-        "source": source,
-        "source_fingerprint": hashlib.sha256("".join(job.fingerprint for job in plan).encode()).hexdigest(),
+        "shards": [
+            {"file": job.target.name, "samples": record["samples"], "sha256": record["sha256"]}
+            for job, record in zip(plan, records, strict=True)
+        ],
+        "source": str(plan[0].root),
+        "source_fingerprint": hashlib.sha256("".join(job.target.name for job in plan).encode()).hexdigest(),
         "fingerprint": data.fingerprint,
     }
-    write_whole(folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False).encode())
+    text = json.dumps(manifest, indent=1).encode()
+    path = folder / "manifest.json"
+    if path.exists():
+        if path.read_bytes() == text:
+            return  # nothing is written to a store that is as it should be: it may be read-only
+        path.unlink()
+    smallest = np.int16 if max(data.space.sizes) < 2**15 else np.int64
+    samples = io.BytesIO()
+    targets, split = data.targets.numpy().astype(smallest), data.split.numpy().astype(np.int8)
+    np.savez_compressed(samples, targets=targets, split=split, slots=images.slots)
+    write_whole(folder / "samples.npz", samples.getvalue())
+    write_whole(folder / "ids.json", json.dumps(data.ids).encode())
+    write_whole(path, text)
+    _remove_others(folder / "shards", {job.target.stem for job in plan})
+
+
+def _remove_others(folder: Path, stems: set[str]) -> None:
+    """Remove the shards of earlier sources. Data that still refers to them fails with the name of the file."""
+    for path in folder.iterdir():
+        if path.stem not in stems and path.suffix in (".bin", ".json"):
+            path.unlink()
+
+
+def _write_if_new(path: Path, content: bytes) -> None:
+    if not path.exists() or path.read_bytes() != content:
+        write_whole(path, content)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         check.no_file(str(path), "the manifest of a store", "build_store makes one.")
     except ValueError as error:
         check.fail(str(path), "the manifest of a store", f"no JSON ({error})")
-    if manifest.get("version") != VERSION:
-        check.fail(str(path), f"of version {VERSION}", f"version {manifest.get('version')}; build the store again")
-    return manifest
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    if version != VERSION:
+        check.fail(str(path), f"of version {VERSION}", f"version {version}; build the store again")
+    return dict(manifest)
 
 
 def _resized(images: ImageArray, size: tuple[int, int] | None, fit: str) -> ImageArray:

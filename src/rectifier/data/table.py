@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -52,7 +53,7 @@ def read_table(
     """Read a CSV or Parquet table of images with labels.
 
     Classes and kinds of columns are inferred and told in ``notes``; every choice can be overridden. Lists may be given
-    as text with slashes or commas between, as on the command line.
+    as text with commas between, as on the command line.
 
     Args:
         path: the table; ``.parquet`` is read with pyarrow, anything else as CSV (comma, semicolon or tab).
@@ -61,7 +62,7 @@ def read_table(
         labels: the columns that are labels, where ``space`` does not name them. Inferred: every other column but those
             that name each row differently, hold measured numbers or a single value.
         ignore: columns that are no labels.
-        missing: values that mean a missing label, beside blanks (``missing="NA/-1"``).
+        missing: values that mean a missing label, beside blanks (``missing="NA,-1"``).
         space: labels and their classes in a fixed order, as ``LabelSpace`` or its JSON file; others are an error.
         split: the column that says train, validation or test. Inferred from its name. Without one the split is drawn
             by ``seed``, stratified over all labels.
@@ -90,7 +91,7 @@ def read_table(
     if not wanted:
         values, reasons = _inferred_labels(table.path, values)
         notes += reasons
-    found = fixed or LabelSpace.infer(values)
+    found = fixed or LabelSpace.infer({column: set(listing) for column, listing in values.items()})
     targets = _encode(table, values, found)
     parts, split_notes = _split(table, split, group, files, targets, found, shares, seed)
     notes += [*_suspected_missing(found), *split_notes]
@@ -98,18 +99,18 @@ def read_table(
 
 
 def listed(value: object) -> list[str]:
-    """Bring a list, text with slashes or commas between, or a single number to a list."""
+    """Bring a list, text with commas between, or a single value to a list."""
     if value is None:
         return []
     if isinstance(value, str):
-        return [part.strip() for part in value.replace(",", "/").split("/") if part.strip()]
+        return [part.strip() for part in value.split(",") if part.strip()]
     return [str(part) for part in value] if isinstance(value, Iterable) else [str(value)]
 
 
 def as_shares(value: str | Sequence[float]) -> list[float]:
     """Bring ``0.7/0.1/0.2`` or a list to a list of numbers."""
     try:
-        return [float(part) for part in (listed(value) if isinstance(value, str) else value)]
+        return [float(part) for part in (listed(value.replace("/", ",")) if isinstance(value, str) else value)]
     except (TypeError, ValueError):
         check.fail("shares", "three numbers for train, validation and test", repr(value))
 
@@ -264,7 +265,8 @@ def _no_label(values: Sequence[str]) -> str | None:
         return f"its only value is {different.pop()!r}"
     if len(different) > _FEW and 2 * len(different) > len(present):
         return f"{len(different):,} different values in {len(present):,} rows"
-    if len(different) > _FEW and any(not number.is_integer() for number in _numbers(different) or ()):
+    fractions = (isfinite(number) and not number.is_integer() for number in _numbers(different) or ())
+    if len(different) > _FEW and any(fractions):
         return f"{len(different):,} different numbers with fractions"
     return None
 

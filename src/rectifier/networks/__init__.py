@@ -1,0 +1,1 @@
+"""Networks: images ``(N, C, H, W)`` in, ``Output(logits, features)`` out."""

@@ -1,0 +1,91 @@
+"""DeepID2, the network of the paper's face attribute experiments (Sun et al. 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, relu
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.networks.initial import he
+from rectifier.networks.local import LocalConv2d
+from rectifier.networks.network import Network
+from rectifier.networks.options import Widths, head_complaints, image_shape
+
+SMALLEST = 31
+"""The side at which the fourth convolution has one place left: 31, 28, 14, 12, 6, 4, 2, 1."""
+
+
+def deepid2(
+    sizes: Sizes, shape: Sequence[int], *, local: bool = False, branch: Widths = 64, dropout: float = 0.0
+) -> Network:
+    """Build DeepID2 with a branch for each label.
+
+    The publication: RGB images 55 high and 47 wide; convolutions of 20 4x4, 40 3x3, 60 3x3 and 80 2x2 filters, ReLU,
+    the first three followed by 2x2 max pooling; 160 features fully connected to both the third pooling (1,200 values)
+    and the fourth convolution (960). In the third convolution weights are shared within 2x2 regions only, in the fourth
+    not at all. The CRL paper adds a 64-d layer and a 2-way classifier for each attribute.
+
+    Ours: weights shared everywhere unless ``local``; any size from 31 x 31; weights from N(0, 2 / fan_in), which the
+    publication leaves open; no dropout.
+
+    Args:
+        sizes: the classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images.
+        local: the third and fourth convolution as in the original.
+        branch: the width of each label's own layer.
+        dropout: the share dropped of the 160 features and of each branch.
+
+    >>> network = deepid2([2] * 40, (55, 47, 3))
+    >>> network.trunk.joined.in_features  # 1,200 + 960
+    2160
+    >>> network(torch.randn(8, 3, 55, 47)).features.shape
+    torch.Size([8, 40, 64])
+    """
+    check.raise_all(
+        [
+            check.number("local", local, "True or False", isinstance(local, bool)),
+            *head_complaints(branch, dropout),
+        ]
+    )
+    height, width, channels = image_shape("deepid2", shape, SMALLEST)
+    trunk = DeepID2(height, width, channels, local)
+    return Network(trunk, FEATURES, sizes, (height, width, channels), branch=branch, dropout=dropout)
+
+
+FEATURES = 160
+
+
+class DeepID2(nn.Module):
+    """The shared layers: images to 160 features."""
+
+    def __init__(self, height: int, width: int, channels: int, local: bool) -> None:
+        super().__init__()
+        third = (_third(height), _third(width))
+        pooled = (third[0] // 2, third[1] // 2)
+        fourth = (pooled[0] - 1, pooled[1] - 1)
+        self.conv1 = nn.Conv2d(channels, 20, 4)
+        self.conv2 = nn.Conv2d(20, 40, 3)
+        self.conv3: nn.Module = LocalConv2d(40, 60, 3, third, region=2) if local else nn.Conv2d(40, 60, 3)
+        self.conv4: nn.Module = LocalConv2d(60, 80, 2, fourth, region=1) if local else nn.Conv2d(60, 80, 2)
+        self.joined = nn.Linear(60 * pooled[0] * pooled[1] + 80 * fourth[0] * fourth[1], FEATURES)
+        he(self, "fan_in")
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = max_pool2d(relu(self.conv1(images)), 2)
+        maps = max_pool2d(relu(self.conv2(maps)), 2)
+        third = max_pool2d(relu(self.conv3(maps)), 2)
+        fourth = relu(self.conv4(third))
+        return relu(self.joined(torch.cat([third.flatten(1), fourth.flatten(1)], 1)))
+
+
+def _third(side: int) -> int:
+    """Return the side of the third convolution's maps.
+
+    >>> _third(55), _third(47)
+    (10, 8)
+    """
+    return ((side - 3) // 2 - 2) // 2 - 2

@@ -1,0 +1,123 @@
+"""DenseNet for small images (Huang et al. 2017, section 3), the best network of the paper's CIFAR-100 experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.networks.initial import he
+from rectifier.networks.network import Network
+from rectifier.networks.options import Widths, count_complaint, dropout_complaint, image_shape, widths_complaint
+
+SMALLEST = 4
+"""The side at which the second pooling has two places to pool: 4, 2, 1."""
+
+BLOCKS = 3
+
+
+def densenet(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    depth: int = 40,
+    growth: int = 12,
+    bottleneck: bool = False,
+    compression: float = 1.0,
+    branch: Widths = 0,
+    dropout: float = 0.0,
+) -> Network:
+    """Build a densely connected network for small images.
+
+    The publication: a 3x3 convolution, three dense blocks of equal length, between them a 1x1 convolution and 2x2
+    average pooling, then the average over the last maps and a linear classifier. A layer is batch normalisation, ReLU
+    and a 3x3 convolution to ``growth`` maps, and reads the maps of all layers before it in its block. "DenseNet-BC" has
+    a 1x1 convolution to 4 ``growth`` maps before each 3x3 (``bottleneck``) and keeps the share ``compression`` = 0.5
+    of the maps between blocks; it starts with 2 ``growth`` maps, the plain form with 16. Dropout 0.2 after each
+    convolution but the first where images are not augmented. L = 40, k = 12: 1.0 M parameters; BC with L = 100,
+    k = 12: 0.8 M. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
+
+    Ours: nothing else; the CRL paper does not say which it used, so the default is L = 40, k = 12. Any size from 4 x 4.
+
+    Args:
+        sizes: the classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images.
+        depth: the number of layers with weights, 3n + 4, or 6n + 4 with ``bottleneck``.
+        growth: how many maps each layer adds.
+        bottleneck: a 1x1 convolution before each 3x3.
+        compression: the share of maps kept between blocks, above 0 and at most 1.
+        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
+        dropout: the share dropped after each convolution but the first.
+
+    >>> network = densenet([10], (32, 32, 3))
+    >>> sum(parameter.numel() for parameter in network.parameters())
+    1019722
+    """
+    step = 2 * BLOCKS if bottleneck is True else BLOCKS
+    sensible = check.is_count(depth) and depth > 4 and (depth - 4) % step == 0
+    check.raise_all(
+        [
+            check.number("depth", depth, f"{step}n + 4 for a whole number n", sensible),
+            count_complaint("growth", growth),
+            check.number("bottleneck", bottleneck, "True or False", isinstance(bottleneck, bool)),
+            check.share("compression", compression),
+            widths_complaint("branch", branch),
+            dropout_complaint(dropout),
+        ]
+    )
+    height, width, channels = image_shape("densenet", shape, SMALLEST)
+    trunk = DenseNet(channels, (depth - 4) // step, growth, bottleneck, compression, dropout)
+    network = Network(trunk, trunk.features, sizes, (height, width, channels), branch=branch)
+    nn.init.zeros_(network.head.classifier.bias)
+    return network
+
+
+class DenseNet(nn.Module):
+    """The shared layers: images to ``features`` features."""
+
+    def __init__(
+        self, channels: int, layers: int, growth: int, bottleneck: bool, compression: float, dropout: float
+    ) -> None:
+        super().__init__()
+        maps = 2 * growth if bottleneck and compression < 1 else 16
+        stages: list[nn.Module] = [nn.Conv2d(channels, maps, 3, padding=1, bias=False)]
+        for block in range(BLOCKS):
+            if block:
+                kept = max(1, int(compression * maps))
+                stages += [*_convolution(maps, kept, 1, dropout), nn.AvgPool2d(2)]
+                maps = kept
+            stages += [_layer(maps + layer * growth, growth, bottleneck, dropout) for layer in range(layers)]
+            maps += layers * growth
+        self.stages = nn.Sequential(*stages, nn.BatchNorm2d(maps), nn.ReLU())
+        self.features = maps
+        he(self, "fan_out")
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.stages(images)
+        return maps.mean((2, 3))
+
+
+class DenseLayer(nn.Module):
+    """Layers that add new maps behind those they read."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return torch.cat([maps, self.layers(maps)], 1)
+
+
+def _layer(before: int, growth: int, bottleneck: bool, dropout: float) -> DenseLayer:
+    narrow = _convolution(before, 4 * growth, 1, dropout) if bottleneck else []
+    return DenseLayer(*narrow, *_convolution(4 * growth if bottleneck else before, growth, 3, dropout))
+
+
+def _convolution(before: int, after: int, side: int, dropout: float) -> list[nn.Module]:
+    """Return the layers of one convolution, which normalisation and ReLU precede."""
+    convolution = nn.Conv2d(before, after, side, padding=side // 2, bias=False)
+    dropped = [nn.Dropout(dropout)] if dropout else []
+    return [nn.BatchNorm2d(before), nn.ReLU(), convolution, *dropped]

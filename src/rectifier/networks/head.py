@@ -1,0 +1,185 @@
+"""MultiLabelHead: a branch and a classifier for every label, all labels in one product.
+
+A loop over 40 branches of two layers is 80 small products, each with its own launch; here it is two large ones. Every
+weight is distributed as in ``nn.Linear`` layers made one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from rectifier import check, columns
+from rectifier.columns import Sizes
+from rectifier.labels import first_columns
+from rectifier.networks.options import Widths, as_widths, count_complaint, dropout_complaint, widths_complaint
+from rectifier.networks.output import Output
+
+
+class MultiLabelHead(nn.Module):
+    """From what the labels share, ``(N, in_features)``, to their logits ``(N, K)``.
+
+    Each label has a branch of fully connected layers with ReLU, as wide as ``hidden`` says, then its classifier.
+    Without ``hidden`` all labels are classified from the shared input. The features returned are what the classifiers
+    see, before dropout: ``(N, A, D)``, or the input itself where there are no branches.
+
+    ``classifier.weight`` is ``(K, D)`` and ``classifier.bias`` ``(K,)`` in every case, one row for each class.
+
+    Args:
+        in_features: the width of the shared input.
+        sizes: the classes of each label, or a ``LabelSpace``.
+        hidden: the widths of each branch's layers; 0 for none.
+        dropout: the share dropped of the input of every layer, the classifiers' included.
+
+    >>> head = MultiLabelHead(160, [2] * 40, hidden=(64,))
+    >>> logits, features = head(torch.randn(8, 160))
+    >>> logits.shape, features.shape
+    (torch.Size([8, 80]), torch.Size([8, 40, 64]))
+    """
+
+    def __init__(self, in_features: int, sizes: Sizes, *, hidden: Widths = (64,), dropout: float = 0.0) -> None:
+        super().__init__()
+        check.raise_all(
+            [
+                count_complaint("in_features", in_features),
+                widths_complaint("hidden", hidden),
+                dropout_complaint(dropout),
+            ]
+        )
+        self.sizes = columns.as_sizes(sizes)
+        if not self.sizes:
+            raise TypeError(check.sentence("sizes", "a list of integers or a LabelSpace", repr(sizes)))
+        self.dropout = nn.Dropout(dropout)
+        labels, widths = len(self.sizes), as_widths(hidden)
+        # The first layers of all branches read one input, so they are the rows of one matrix.
+        self.entry = nn.Linear(in_features, labels * widths[0]) if widths else None
+        self.deeper = nn.ModuleList(BranchLinear(labels, before, after) for before, after in pairwise(widths))
+        self.classifier: nn.Linear | LabelClassifier = (
+            LabelClassifier(widths[-1], self.sizes) if widths else nn.Linear(in_features, sum(self.sizes))
+        )
+
+    def forward(self, shared: Tensor) -> Output:
+        features = shared if self.entry is None else self._branches(self.entry(self.dropout(shared)))
+        return Output(self.classifier(self.dropout(features)), features)
+
+    def _branches(self, entered: Tensor) -> Tensor:
+        by_label: Tensor = relu(entered).unflatten(1, (len(self.sizes), -1)).transpose(0, 1)
+        for layer in self.deeper:
+            by_label = relu(layer(self.dropout(by_label)))
+        return by_label.transpose(0, 1)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        for module in (self.entry, *self.deeper, self.classifier):
+            if module is not None:
+                module.reset_parameters()
+
+
+class BranchLinear(nn.Module):
+    """One fully connected layer in each of several branches: ``(A, N, in)`` to ``(A, N, out)``."""
+
+    def __init__(self, branches: int, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(branches, out_features, in_features))
+        self.bias = nn.Parameter(torch.empty(branches, out_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _as_linear(self.weight, self.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias.unsqueeze(1), inputs, self.weight.transpose(1, 2))
+
+
+class LabelClassifier(nn.Module):
+    """The classifier of every label on the features of its own branch: ``(N, A, D)`` to ``(N, K)``.
+
+    The weight is kept as one ``(K, D)`` matrix without padding: nothing in it is unused, decayed or saved in vain.
+    Labels of unequal sizes are filled up to a common width when they are multiplied, which is one product for all; to
+    gather each column's features instead would write ``(N, K, D)``.
+    """
+
+    order: Tensor | None
+    place: Tensor | None
+
+    def __init__(self, features: int, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(sum(sizes), features))
+        self.bias = nn.Parameter(torch.empty(sum(sizes)))
+        layout = _layout(sizes)
+        self.blocks = layout.blocks
+        # Follow from the sizes, so they are in no saved file; buffers, so that they are on the device before a capture.
+        self.register_buffer("order", _numbers(layout.order) if len(layout.blocks) > 1 else None, persistent=False)
+        self.register_buffer("place", _numbers(layout.place) if len(set(sizes)) > 1 else None, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _as_linear(self.weight, self.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        by_label = features.transpose(0, 1)
+        if self.order is not None:
+            by_label = by_label.index_select(0, self.order)
+        rows = [labels * width for labels, width in self.blocks]
+        inputs = by_label.split([labels for labels, _ in self.blocks])
+        weights, biases = self._padded(self.weight).split(rows), self._padded(self.bias).split(rows)
+        products = [
+            torch.baddbmm(bias.view(labels, 1, width), block, weight.view(labels, width, -1).transpose(1, 2))
+            for (labels, width), block, weight, bias in zip(self.blocks, inputs, weights, biases, strict=True)
+        ]
+        logits = torch.cat([product.transpose(0, 1).flatten(1) for product in products], 1)
+        return logits if self.place is None else logits.index_select(1, self.place)
+
+    def _padded(self, rows: Tensor) -> Tensor:
+        """Return the rows of all blocks in turn, zeros where a label is shorter than its block."""
+        if self.place is None:
+            return rows
+        # Copied to their places and not gathered from them: the gradient is then a plain selection, no sum of atoms.
+        padded = rows.new_zeros((sum(labels * width for labels, width in self.blocks), *rows.shape[1:]))
+        return padded.index_copy(0, self.place, rows)
+
+
+class Layout(NamedTuple):
+    """Where the columns of unequal labels stand once they are filled up."""
+
+    order: tuple[int, ...]  # (A,) the labels, block after block
+    blocks: tuple[tuple[int, int], ...]  # of each block: how many labels, how wide
+    place: tuple[int, ...]  # (K,) where each column stands among the padded ones
+
+
+_MOST_PADDING = 4
+
+
+def _layout(sizes: tuple[int, ...]) -> Layout:
+    """Lay labels out in blocks: one, unless a long label would make most of it padding; then by powers of two.
+
+    >>> _layout((6, 9, 55)).blocks, _layout((2, 2, 2, 1000, 2, 2)).blocks
+    (((3, 55),), ((5, 2), (1, 1000)))
+    """
+    wasteful = len(sizes) * max(sizes) > _MOST_PADDING * sum(sizes)
+    block_of = [(size - 1).bit_length() if wasteful else 0 for size in sizes]
+    order = sorted(range(len(sizes)), key=block_of.__getitem__)
+    grouped = [[label for label in order if block_of[label] == block] for block in sorted(set(block_of))]
+    widths = [max(sizes[label] for label in group) for group in grouped]
+    start, place, ends = first_columns(sizes), [0] * sum(sizes), 0
+    for group, width in zip(grouped, widths, strict=True):
+        for label in group:
+            place[start[label] : start[label] + sizes[label]] = range(ends, ends + sizes[label])
+            ends += width
+    return Layout(tuple(order), tuple(zip(map(len, grouped), widths, strict=True)), tuple(place))
+
+
+def _numbers(values: tuple[int, ...]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def _as_linear(weight: Tensor, bias: Tensor) -> None:
+    """Draw as ``nn.Linear`` does, whose bound depends on the number of inputs alone."""
+    bound = 1 / math.sqrt(weight.shape[-1])
+    nn.init.uniform_(weight, -bound, bound)
+    nn.init.uniform_(bias, -bound, bound)

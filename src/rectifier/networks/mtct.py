@@ -1,0 +1,62 @@
+"""MTCT, the network of the paper's clothing attribute experiments (Dong, Gong, Zhu 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.networks.initial import he
+from rectifier.networks.network import Network
+from rectifier.networks.options import Widths, head_complaints, image_shape
+
+SMALLEST = 71
+"""The side at which the last pooling has two places to pool: 71, 16, 8, 4, 2."""
+
+UNITS = ((96, 11), (256, 5), (384, 3), (512, 3), (512, 3))
+"""Of each unit: its maps, and the side of its filters."""
+
+
+def mtct(sizes: Sizes, shape: Sequence[int], *, branch: Widths = (512, 128), dropout: float = 0.0) -> Network:
+    """Build MTCT: five network-in-network units, then three fully connected layers for each label.
+
+    The publication: five stacked network-in-network units (Lin et al. 2014: a convolution and two 1x1 convolutions,
+    ReLU after each, max pooling between units) and for each attribute a branch of three fully connected layers, the
+    last of which classifies; pre-trained on ImageNet. It gives no widths.
+
+    Ours: the ImageNet form of Lin et al. for the first three units (96 11x11 filters with stride 4, 256 5x5, 384 3x3)
+    and 512 3x3 for the other two; 3x3 pooling with stride 2; the average over the last maps, as there; branches of 512
+    and 128; weights from N(0, 2 / fan_in) and no pre-training; no dropout; any size from 71 x 71.
+
+    Args:
+        sizes: the classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images.
+        branch: the widths of each label's own layers before its classifier.
+        dropout: the share dropped of the input of each fully connected layer.
+
+    >>> import torch
+    >>> network = mtct([6, 9, 55], (96, 72, 3))
+    >>> network(torch.randn(2, 3, 96, 72)).logits.shape
+    torch.Size([2, 70])
+    """
+    check.raise_all(head_complaints(branch, dropout))
+    height, width, channels = image_shape("mtct", shape, SMALLEST)
+    trunk, features = _units(channels), UNITS[-1][0]
+    return Network(trunk, features, sizes, (height, width, channels), branch=branch, dropout=dropout)
+
+
+def _units(channels: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for unit, (maps, side) in enumerate(UNITS):
+        if unit == 0:  # its filters step over a large image; the others keep the size of theirs
+            layers += [nn.Conv2d(channels, maps, side, stride=4), nn.ReLU()]
+        else:
+            layers += [nn.MaxPool2d(3, 2, ceil_mode=True)]
+            layers += [nn.Conv2d(channels, maps, side, padding=side // 2), nn.ReLU()]
+        layers += [nn.Conv2d(maps, maps, 1), nn.ReLU(), nn.Conv2d(maps, maps, 1), nn.ReLU()]
+        channels = maps
+    trunk = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    he(trunk, "fan_in")
+    return trunk

@@ -1,0 +1,93 @@
+"""build_network: a name to a network. NETWORKS lists the names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.networks.backbone import LIBRARIES, backbone
+from rectifier.networks.cifarnet import cifarnet
+from rectifier.networks.deepid2 import deepid2
+from rectifier.networks.densenet import densenet
+from rectifier.networks.mlp import mlp
+from rectifier.networks.mtct import mtct
+from rectifier.networks.network import Network
+from rectifier.networks.resnet import resnet
+from rectifier.networks.resnet50 import resnet50
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What builds a network, one line about it, and ``(H, W, C)`` of the images it was published for."""
+
+    build: Callable[..., Network]
+    about: str
+    shape: tuple[int, int, int]
+
+
+NETWORKS = {
+    "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3)),
+    "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, a branch of three layers a label", (256, 256, 3)),
+    "cifarnet": Architecture(cifarnet, "CifarNet; form=tensorflow or cuda-convnet", (32, 32, 3)),
+    "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3)),
+    "densenet": Architecture(densenet, "DenseNet for small images; depth=40, growth=12", (32, 32, 3)),
+    "resnet50": Architecture(resnet50, "ResNet50 for large images", (224, 224, 3)),
+    "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1)),
+}
+
+
+def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | None = None, **options: Any) -> Network:
+    """Build a network by name.
+
+    ``timm:NAME`` and ``torchvision:NAME`` take a network of these libraries, where they are installed, and our head.
+
+    Args:
+        name: a name of ``NETWORKS``, ``timm:NAME`` or ``torchvision:NAME``.
+        sizes: the classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images.
+        seed: fixes the initial weights and leaves PyTorch's own random state as it was. None draws from that.
+        options: those of the network; see its builder.
+
+    >>> network = build_network("deepid2", [2] * 40, (55, 47, 3), seed=0)
+    >>> logits, features = network(torch.randn(8, 3, 55, 47))
+    >>> logits.shape, features.shape
+    (torch.Size([8, 80]), torch.Size([8, 40, 64]))
+    >>> build_network("resnet32", [10], (8, 8, 1), depht=20)
+    Traceback (most recent call last):
+    TypeError: Expected every option to be among depth, branch, dropout, but got 'depht'. Did you mean 'depth'?
+    """
+    library, colon, model = str(name).partition(":")
+    with _seeded(seed):
+        if colon and library in LIBRARIES:
+            return backbone(library, model, sizes, shape, **options)
+        check.raise_all([check.choice("network", name, (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES)))])
+        build = NETWORKS[name].build
+        check.option_names(options, network_options(name))
+        return build(sizes, shape, **options)
+
+
+def network_options(name: str) -> tuple[str, ...]:
+    """Return the names of a network's options.
+
+    >>> network_options("deepid2")
+    ('local', 'branch', 'dropout')
+    """
+    parameters = inspect.signature(NETWORKS[name].build).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
+
+
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU, so no device's state is touched
+        torch.default_generator.manual_seed(seed)
+        yield
