@@ -97,9 +97,13 @@ def compare(raw: ImageData, decoded: ImageData, device: str, rounds: int) -> dic
     options: dict[str, Any] = {"shuffle": True, "augment": augment, "device": device, "normalise": normalisation}
     few, all_ = (2 * len(raw) if cuda else len(raw) // 2), (10 if cuda else 2) * len(raw)
     workers = len(os.sched_getaffinity(0))
+    size = decoded.images.shape[:2]  # type: ignore[attr-defined]
     return side_by_side(
         {
-            "plain": (plain_loader(raw, BATCH, normalisation, workers, pin=cuda), min(few, len(raw))),
+            "plain": (
+                plain_loader(raw, size, normalisation, batch=BATCH, workers=workers, pin=cuda),
+                min(few, len(raw)),
+            ),
             "ours, resident": (_Endless(Loader(decoded, "train", BATCH, mode="resident", **options)), all_),
             "ours, streamed": (_Endless(Loader(decoded, "train", BATCH, mode="streamed", **options)), all_),
         },
@@ -130,6 +134,7 @@ MEMORY = """
 import sys, torch
 from pathlib import Path
 from rectifier import console
+from rectifier.data.augment import CropAndFlip
 from rectifier.data.loader import Loader
 from rectifier.data.store import open_store
 torch.set_num_threads(1)
@@ -137,33 +142,38 @@ def resident():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 with console.quiet():
+    start = resident()
     data = open_store(sys.argv[1])
     before = resident()
-    loader = Loader(data, "train", 256, shuffle=True, mode="streamed")
+    loader = Loader(data, "train", 256, shuffle=True, augment=CropAndFlip(4), mode="streamed")
     most = 0.0
     for batch in loader:
         most = max(most, resident())
-print(most - before)
+print(before - start, most - before)
 """
 
 
-def memory_mib(folder: Path, samples: int) -> float:
-    """Build a store of so many images and return what going through it adds to a process's resident memory."""
+def memory_mib(folder: Path, samples: int) -> dict[str, float]:
+    """Build a store of so many images; what opening it, and then streaming it, adds to a process's resident memory."""
     write_store(folder, samples)
     found = subprocess.run([sys.executable, "-c", MEMORY, str(folder)], capture_output=True, text=True, check=True)
     shutil.rmtree(folder)
-    return float(found.stdout)
+    opened, loader = map(float, found.stdout.split())
+    return {"targets and names": opened, "loader": loader}
 
 
 def write_store(folder: Path, samples: int) -> None:
     """A store of so many links to a few image files: quick to write, and as large as any."""
     pictures = folder.with_name("pictures")
-    pictures.mkdir(exist_ok=True)
+    shutil.rmtree(pictures, ignore_errors=True)
+    pictures.mkdir()
     few = open_data("shapes:samples=50,size=78x64,labels=shape,ratio=1")
     assert isinstance(few.images, ImageArray)
     for number, pixels in enumerate(few.images.pixels):
         Image.fromarray(pixels).save(pictures / f"{number}.bmp")
-    paths = tuple(f"{n % 50}.bmp" for n in range(samples))
+    paths = tuple(f"{n:07d}" for n in range(samples))
+    for number, path in enumerate(paths):
+        (pictures / path).symlink_to(pictures / f"{number % 50}.bmp")
     targets = torch.from_numpy(np.arange(samples) % 2)[:, None].repeat(1, 40)
     from rectifier.labels import LabelSpace
 
@@ -214,7 +224,8 @@ def main() -> None:
     listed = ", ".join(f"{p} processes {s:.1f} s" for p, s in result["store_seconds"].items())
     screen.print(f"Store: {listed}; two are {result['store_speedup']:.2f} times as fast as one.")
     for samples, added in result.get("memory_mib", {}).items():
-        screen.print(f"Streaming {samples:,} images adds {added:.0f} MiB of resident memory.")
+        what = ", ".join(f"{name} {mib:.0f} MiB" for name, mib in added.items())
+        screen.print(f"Resident memory that {samples:,} images with 40 labels add: {what}.")
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -18,7 +18,7 @@ from rectifier.data.loader import Normalisation
 class PlainDataset(Dataset[tuple[Tensor, Tensor]]):
     """One image at a time, as most tutorials do it."""
 
-    def __init__(self, data: ImageData, normalisation: Normalisation, padding: int) -> None:
+    def __init__(self, data: ImageData, size: tuple[int, int], normalisation: Normalisation, padding: int) -> None:
         self.open: Callable[[int], Image.Image]
         if isinstance(data.images, ImageArray):
             pixels = data.images.pixels
@@ -26,7 +26,7 @@ class PlainDataset(Dataset[tuple[Tensor, Tensor]]):
         elif isinstance(data.images, ImageFiles):
             root, paths = data.images.root, data.images.paths
             self.open = lambda i: Image.open(root / paths[i]).convert("RGB")
-        self.targets, self.padding = data.targets, padding
+        self.targets, self.size, self.padding = data.targets, size, padding
         self.mean, self.std = (torch.tensor(v).view(-1, 1, 1) for v in (normalisation.mean, normalisation.std))
 
     def __len__(self) -> int:
@@ -34,7 +34,9 @@ class PlainDataset(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         image = self.open(index)
-        width, height = image.size
+        height, width = self.size
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
         left, top = random.randint(0, 2 * self.padding), random.randint(0, 2 * self.padding)
         image = ImageOps.expand(image, self.padding).crop((left, top, left + width, top + height))
         if random.random() < 0.5:
@@ -43,10 +45,12 @@ class PlainDataset(Dataset[tuple[Tensor, Tensor]]):
         return (tensor - self.mean) / self.std, self.targets[index]
 
 
-def plain_loader(data: ImageData, batch_size: int, normalisation: Normalisation, workers: int, pin: bool) -> DataLoader:
+def plain_loader(
+    data: ImageData, size: tuple[int, int], normalisation: Normalisation, *, batch: int, workers: int, pin: bool
+) -> DataLoader:
     return DataLoader(
-        PlainDataset(data, normalisation, padding=4),
-        batch_size,
+        PlainDataset(data, size, normalisation, padding=4),
+        batch,
         shuffle=True,
         num_workers=workers,
         pin_memory=pin,

@@ -108,7 +108,7 @@ def test_options_reach_the_reader(opening: list[dict[str, Any]]) -> None:
     options = ["--images", "photos", "--data-root", "root", "--seed", "3", "--set", "ratio=50", "--set", "split=paper"]
     assert run("profile", "--data", "tiny", "--json", *options).exit_code == 0
     assert opening == [
-        {"spec": "tiny", "images": Path("photos"), "root": Path("root"), "seed": 3, "ratio": 50, "split": "paper"}
+        {"spec": "tiny", "images": Path("photos"), "root": Path("root"), "seed": 3, "ratio": "50", "split": "paper"}
     ]
 
 
@@ -176,7 +176,8 @@ def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
 
     fake_sources(monkeypatch, interrupt)
     result = run("profile", "--data", "x")
-    assert (result.exit_code, result.output) == (130, "")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "Interrupted. What is done is kept; the same command goes on from there.\n"
 
 
 def test_a_misspelt_verb_is_answered_with_the_nearest() -> None:
@@ -280,4 +281,4 @@ def test_store_with_an_error_for_damaged_images(tmp_path: Path) -> None:
 def test_no_store_of_what_is_in_memory(tmp_path: Path) -> None:
     result = run("store", "--data", "digits", "--out", str(tmp_path / "s"))
     assert result.exit_code == 2
-    assert "digits is in memory as it is read and needs no store." in result.stderr
+    assert "digits, which is in memory as it is read and needs no store" in result.stderr

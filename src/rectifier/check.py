@@ -25,6 +25,18 @@ def sentence(what: str, wanted: str, got: object) -> str:
     return f"Expected {what} to be {wanted}, but got {got}."
 
 
+def amount(count: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> amount(1, "image"), amount(2000, "class"), amount(3, "entry")
+    ('1 image', '2,000 classes', '3 entries')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
 def no_file(what: str, wanted: str, hint: str) -> NoReturn:
     """Raise the one error sentence for a file or folder that is not there, with where to get it."""
     raise FileNotFoundError(f"{sentence(what, wanted, 'nothing there')} {hint}".rstrip())

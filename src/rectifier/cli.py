@@ -28,6 +28,7 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            console.say("Interrupted. What is done is kept; the same command goes on from there.")
             raise typer.Exit(130) from None
         except USER_ERRORS as error:
             # A pipe that was closed, as by `| head`, is not an error of the user; the library ends quietly then.
@@ -86,7 +87,12 @@ def _everywhere(
 
 DataSpec = Annotated[
     str,
-    typer.Option("--data", metavar="SPEC", help="A data set such as digits or cifar100:imb=1, a table, or a folder."),
+    typer.Option(
+        "--data",
+        metavar="SPEC",
+        help="digits, shapes, cifar10, cifar100, celeba, deepfashion, xdomain or fashion, with options as in"
+        " cifar100:imb=1; a CSV or Parquet table; a folder per class; or a store.",
+    ),
 ]
 Images = Annotated[
     Path | None, typer.Option("--images", metavar="DIR", help="The folder that a table's image paths start from.")
@@ -97,7 +103,12 @@ DataRoot = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of what the reader draws, such as a split.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the reader; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="An option of the reader, such as missing=NA; may be repeated. docs/data.md lists them.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
 
@@ -168,15 +179,19 @@ def store(
     settings: Settings = None,
 ) -> None:
     """Decode and resize images once, into a folder that can be given as --data from then on."""
+    from rectifier import check
     from rectifier.data.dataset import ImageArray
-    from rectifier.data.store import build_store
+    from rectifier.data.store import as_size, build_store
 
+    as_size(size)  # before a large data set is read
     opened = _open(data, images, data_root, seed, settings)
     if isinstance(opened.images, ImageArray):
-        raise ValueError(f"{data} is in memory as it is read and needs no store.")
+        check.fail("--data", "image files", f"{data}, which is in memory as it is read and needs no store")
     stored = build_store(opened, out, size, fit=fit, unreadable=unreadable, workers=workers)
     height, width, _ = stored.images.shape  # type: ignore[attr-defined]
-    typer.echo(f"{out}: {len(stored):,} images of {height} x {width}, {len(opened) - len(stored):,} left out.")
+    typer.echo(
+        f"{out}: {check.amount(len(stored), 'image')} of {height} x {width}, {len(opened) - len(stored):,} left out."
+    )
 
 
 def _open(data: str, images: Path | None, root: Path | None, seed: int | None, settings: list[str] | None) -> Any:
@@ -184,13 +199,13 @@ def _open(data: str, images: Path | None, root: Path | None, seed: int | None, s
     from rectifier import check
     from rectifier.data import sources
 
-    given: dict[str, Any] = {"root": root, "images": images, "seed": seed}
+    options: dict[str, Any] = {}
     for setting in settings or []:
         key, equals, value = setting.partition("=")
         if not (equals and key.strip()):
             check.fail("--set", "KEY=VALUE", repr(setting))
-        given[key.strip()] = value.strip()
-    return sources.open_data(data, **given)
+        options[key.strip()] = value.strip()
+    return sources.open_data(data, root=root, images=images, seed=seed, **options)
 
 
 def _figure_name(name: str, part: str) -> Path:

@@ -201,7 +201,13 @@ def test_exp_has_the_sizes_of_the_long_tail_literature(twenty: Path, ratio: floa
 
 @pytest.mark.parametrize(("ratio", "rare"), [(1, 20), (2.5, 8), (3, 6), (7, 2), (10, 2), (20, 1)])
 def test_step_makes_the_second_half_rare(twenty: Path, ratio: float, rare: int) -> None:
-    assert cifar100(twenty, step=ratio).counts("train")[0].tolist() == [20] * 50 + [rare] * 50
+    assert cifar100(twenty, step=ratio, largest=20).counts("train")[0].tolist() == [20] * 50 + [rare] * 50
+
+
+def test_a_step_leaves_every_class_its_validation_images(twenty: Path) -> None:
+    data = cifar100(twenty, step=4, validation=8)
+    assert data.counts("train")[0].tolist() == [12] * 50 + [3] * 50
+    assert data.counts("validation")[0].tolist() == [8] * 100
 
 
 def test_the_literatures_numbers_of_images() -> None:
@@ -227,10 +233,17 @@ def test_the_largest_class_can_be_smaller(twenty: Path) -> None:
 
 
 def test_a_class_without_validation_images_is_told(twenty: Path) -> None:
-    data = cifar100(twenty, step=4, validation=2)
+    data = cifar100(twenty, step=4, validation=2, largest=20)
     assert data.counts("validation")[0].tolist() == [0] * 50 + [2] * 50
-    assert data.notes[1].startswith("50 of 100 classes train on all their images and have none in validation")
+    assert data.notes[1].startswith("50 classes of 100 train on all images there are and have none in validation;")
+    assert data.notes[1].endswith("largest=18 leaves 2 of each.")
     assert len(cifar100(twenty, step=4, validation=0).notes) == 1
+
+
+def test_the_name_tells_what_was_made(twenty: Path) -> None:
+    assert cifar100(twenty).name == "cifar100"
+    assert cifar100(twenty, imb=0.5).name == "cifar100:imb=0.5"
+    assert cifar100(twenty, exp=2, largest=9).name == "cifar100:exp=2,largest=9"
 
 
 @pytest.mark.parametrize(
@@ -241,8 +254,8 @@ def test_a_class_without_validation_images_is_told(twenty: Path) -> None:
         ({"bln": "steep"}, "Expected gamma to be a positive number, but got 'steep'."),
         ({"exp": 0.5}, "Expected exp to be a ratio from 1 to 5, but got 0.5."),
         ({"exp": 6}, "Expected exp to be a ratio from 1 to 5, but got 6."),
-        ({"step": float("nan")}, "Expected step to be a ratio from 1 to 5, but got nan."),
-        ({"step": "x"}, "Expected step to be a ratio from 1 to 5, but got 'x'."),
+        ({"step": float("nan")}, "Expected step to be a ratio from 1 to 1, but got nan."),
+        ({"step": "x"}, "Expected step to be a ratio from 1 to 1, but got 'x'."),
         ({"largest": 3}, "Expected largest to be given beside one of imb, bln, exp, step, but got no profile."),
         ({"imb": 1, "largest": 6}, "Expected largest to be from 1 to 5, the images of a class, but got 6."),
         ({"imb": 1, "largest": 0}, "Expected largest to be from 1 to 5, the images of a class, but got 0."),
@@ -567,7 +580,7 @@ def test_a_download_is_read_and_not_repeated(served: tuple[Archive, Read, Read],
 
 def test_nothing_is_downloaded_unasked(served: tuple[Archive, Read, Read], tmp_path: Path) -> None:
     server, read, _ = served
-    with pytest.raises(FileNotFoundError, match=r"option download=true fetches it, or get http://127.0.0.1"):
+    with pytest.raises(FileNotFoundError, match=r"--set download=true fetches it, or get http://127.0.0.1"):
         read(tmp_path / "empty")
     assert server.requests == 0
 

@@ -69,7 +69,7 @@ def test_exact_duplicates_stay_on_one_side(tmp_path: Path, seed: int) -> None:
     part = dict(zip(data.ids, data.split.tolist(), strict=True))
     assert all(part[f"{1000 + i}.jpg"] == part[f"{1095 - i}.jpg"] for i in range(30))
     assert set(part.values()) == {0, 1, 2}
-    assert "30 images stay in the part of another that they are equal to or grouped with." in data.notes
+    assert "30 images stay with another that is equal, or of one group with it." in data.notes
 
 
 def test_classes_too_rare_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_three_copies_of_one_image_are_one_image(tmp_path: Path) -> None:
         shutil.copy(folder / "images" / "1000.jpg", folder / "images" / f"{1000 + i}.jpg")
     data = fashion(tmp_path)
     assert "Ties" not in data.space.classes[3]
-    assert "1 classes with fewer than 3 different images left out (articleType 1)." in data.notes
+    assert "1 class with fewer than 3 different images left out (articleType 1)." in data.notes
 
 
 def test_rows_without_an_image_are_left_out_and_counted(tmp_path: Path) -> None:

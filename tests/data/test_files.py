@@ -146,7 +146,9 @@ def test_place() -> None:
 
 @given(
     st.lists(
-        st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8), min_size=2, max_size=2),
+        st.lists(
+            st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8), min_size=2, max_size=2
+        ).filter(lambda row: any(map(str.strip, row))),
         max_size=6,
     )
 )

@@ -71,7 +71,7 @@ class TestClasses:
             (tmp_path / name).write_text("x")
         data = read_folder(tmp_path)
         assert data.fingerprint == clean.fingerprint
-        assert told(data, "4 files that are no images were left out")
+        assert told(data, "No images, and left out: 4 files.")
 
     @pytest.mark.parametrize("suffix", [*sorted(IMAGE_SUFFIXES), ".JPG", ".Png"])
     def test_suffixes(self, tmp_path: Path, suffix: str) -> None:
@@ -83,7 +83,7 @@ class TestClasses:
             file.rename(file.with_suffix(".txt"))
         data = read_folder(tmp_path)
         assert data.space.classes == (("cat", "dog"),)
-        assert told(data, "2 folders without an image are no classes (bird, fish)")
+        assert told(data, "Without an image, and so no class: 2 folders (bird, fish).")
 
     def test_equal_images_stay_together(self, tmp_path: Path) -> None:
         fill(tmp_path, {"cat": 30, "dog": 30})
@@ -93,7 +93,7 @@ class TestClasses:
         part = dict(zip(data.ids, data.split.tolist(), strict=True))
         for number in range(30):
             assert part[f"cat/{number:03d}.png"] == part[f"cat/{number // 3 * 3:03d}.png"]
-        assert told(data, "20 images stay in the part of another")
+        assert told(data, "20 images stay with another")
 
     def test_one_to_four_hundred(self, tmp_path: Path) -> None:
         data = read_folder(fill(tmp_path, {"common": 1200, "rare": 3}))
@@ -105,7 +105,7 @@ class TestClasses:
 
     def test_too_rare(self, tmp_path: Path) -> None:
         data = read_folder(fill(tmp_path, {"common": 20, "rare": 2}))
-        assert told(data, "1 classes are too rare to be in every part")
+        assert told(data, "Too rare to be in every part: 1 class.")
         assert data.counts("train")[0].tolist()[1] == 2
 
 
@@ -177,4 +177,4 @@ class TestBroken:
         (tmp_path / "bird").write_text("no folder")
         data = read_folder(tmp_path)
         assert data.space.classes == (("cat", "dog"),)
-        assert told(data, "1 files that are no images were left out")
+        assert told(data, "No images, and left out: 1 file.")

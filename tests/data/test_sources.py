@@ -111,7 +111,7 @@ class TestRoot:
 class TestPaths:
     def test_a_table(self, table: Path) -> None:
         for spec in (table, str(table)):
-            data = open_data(spec, images=str(table.parent / "photos"), seed=5, labels="a/b")
+            data = open_data(spec, images=str(table.parent / "photos"), seed=5, labels="a,b")
             assert (data.name, data.space.names) == ("table", ("a", "b"))
             assert any("Split drawn by seed 5" in note for note in data.notes)
 
@@ -143,11 +143,22 @@ class TestPaths:
             open_data(tmp_path / "pets", lable="pet")
 
     def test_a_store(self, table: Path, tmp_path: Path) -> None:
-        data = open_data(table, images=table.parent / "photos", labels="a/b")
+        data = open_data(table, images=table.parent / "photos", labels="a,b")
         build_store(data, tmp_path / "store", size=4)
-        again = open_data(tmp_path / "store", seed=9)
+        again = open_data(tmp_path / "store")
         assert again.fingerprint == data.fingerprint
         assert torch.equal(again.targets, data.targets)
+        with pytest.raises(ValueError, match=r"seed to be left out for '.*store', which draws nothing, but got 9"):
+            open_data(tmp_path / "store", seed=9)
+
+    def test_a_store_that_is_not_finished(self, tmp_path: Path) -> None:
+        (tmp_path / "half/shards").mkdir(parents=True)
+        with pytest.raises(ValueError, match="half to be a whole store, but got an unfinished one"):
+            open_data(tmp_path / "half")
+
+    def test_an_empty_name(self) -> None:
+        with pytest.raises(FileNotFoundError, match="or an existing table or folder, but got ''"):
+            open_data("")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,8 @@ def read_cifar(
         bln: the same number of images as ``imb`` has for this gamma, with equal classes.
         exp: ratio of the exponential profile of the long-tail literature (CIFAR-LT).
         step: ratio of the step profile: the second half of the classes is rare.
-        largest: size of the largest class; all images of a class if not given.
+        largest: size of the largest class. If not given: all images of a class; with ``step``, which keeps many
+            classes at that size, all but those held out.
         validation: images of each class held out for validation.
         seed: which images are held out and kept.
         download: fetch the python archive if no folder is there.
@@ -118,7 +119,7 @@ def read_cifar(
     targets = np.concatenate([train_targets[picked], test_targets])
     split = np.repeat([0, 1, 2], [len(keep), len(held_out), len(test_targets)])
     return ImageData(
-        ":".join([layout.name, *(f"{k}={v:g}" for k, v in chosen.items())]),
+        _name(layout.name, chosen, largest),
         ImageArray(np.concatenate([train_pixels[picked], test_pixels])),
         torch.from_numpy(targets)[:, None],
         space,
@@ -126,6 +127,12 @@ def read_cifar(
         (*(f"train/{i:05d}" for i in picked), *(f"test/{i:05d}" for i in range(len(test_targets)))),
         _notes(chosen, sizes, np.bincount(train_targets[held_out], minlength=layout.classes), validation, seed),
     )
+
+
+def _name(base: str, chosen: dict[str, float], largest: int | None) -> str:
+    options = [f"{key}={value:g}" for key, value in chosen.items()]
+    options += [] if largest is None else [f"largest={largest}"]
+    return f"{base}:{','.join(options)}" if options else base
 
 
 cifar100 = partial(read_cifar, _CIFAR100)
@@ -136,15 +143,15 @@ def _locate(layout: _Layout, root: Path, download: bool) -> tuple[Path, bool]:
     inside = [root / layout.name / name for name in layout.folders]  # where a download is unpacked
     for folder in (*(root / name for name in layout.folders), *inside, root):
         for binary in (False, True):
-            files = (layout.test[binary], *layout.train[binary])  # any: a missing one is then complained of by name
-            if any((folder / name).is_file() for name in files):
+            files = (layout.test[binary], *layout.train[binary], layout.meta[binary])
+            if any((folder / name).is_file() for name in files):  # a missing one is then complained of by name
                 return folder, binary
     if download:
         archive = downloads.fetch(layout.url, root, known_hash=f"md5:{layout.md5}")
         folder = downloads.unpack(archive, root / layout.name)
         return folder / layout.folders[0], False
     hint = (
-        f"The option download=true fetches it, or get {layout.url} and unpack it in {root}"
+        f"--set download=true fetches it, or get {layout.url} and unpack it in {root}"
         " (--data-root, or the environment variable RECTIFIER_DATA, names another folder)."
     )
     check.no_file(f"{root / layout.folders[0]} or {root / layout.folders[1]}", f"the folder of {layout.name}", hint)
@@ -240,7 +247,9 @@ def _train_sizes(targets: Ints, classes: int, chosen: dict[str, float], largest:
             check.fail("validation", f"below {available.min()}, the size of the smallest class", validation)
         return available - validation
     most = int(available.min())
-    largest = most if largest is None else largest
+    if largest is None:
+        # A step keeps many classes whole, and a validation part without them would be no guide.
+        largest = max(1, most - validation) if "step" in chosen else most
     if not check.is_count(largest) or largest > most:
         check.fail("largest", f"from 1 to {most}, the images of a class", repr(largest))
     ((profile, value),) = chosen.items()
@@ -278,8 +287,8 @@ def _notes(chosen: dict[str, float], sizes: Ints, held_out: Ints, validation: in
     without = int((held_out == 0).sum())
     if validation and without:
         notes.append(
-            f"{without} of {len(sizes)} classes train on all their images and have none in validation"
-            " (a smaller `largest` leaves some)."
+            f"{check.amount(without, 'class')} of {len(sizes)} train on all images there are and have none in"
+            f" validation; largest={sizes.max() - validation} leaves {validation} of each."
         )
     return tuple(notes)
 

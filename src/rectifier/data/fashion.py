@@ -57,7 +57,7 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     split, notes = drawn_split(files, targets, space, shares, seed, groups)
     data = ImageData("fashion", files, targets, space, split, files.paths)
     absent = len(names) - len(kept)
-    missing = [f"{absent:,} rows of styles.csv without an image left out."] if absent else []
+    missing = [f"{check.amount(absent, 'row')} of styles.csv without an image left out."] if absent else []
     return replace(data, notes=(*notes, *describe_dropped(dropped, _FEWEST), *missing))
 
 

@@ -46,13 +46,17 @@ def read_text(path: Path, encoding: str = "utf-8", hint: str = "") -> str:
         content = path.read_bytes()
     except FileNotFoundError:
         check.no_file(str(path), "a text file", hint)
+    if content.startswith(b"PK\3\4"):
+        check.fail(str(path), "a text file", "a zip file, such as an Excel workbook; save it as CSV")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):  # what Excel calls Unicode text
+        encoding = "utf-16"
     try:
         return content.decode(encoding).removeprefix("\ufeff")
     except LookupError:
         check.fail("encoding", "one that Python knows, such as utf-8 or latin-1", repr(encoding))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        remedy = "save it as UTF-8 (a table of your own is also read with encoding=latin-1)"
+        remedy = "save it as UTF-8 (or, for a table of your own, --set encoding=latin-1)"
         got = f"the byte 0x{content[error.start]:02x}; {remedy}"
         check.fail(place(path, line), f"{encoding} text", got)
 
@@ -80,26 +84,33 @@ def read_csv(path: Path, encoding: str = "utf-8", overflow: str | None = None) -
     separators of its own, unquoted: what a row has too much of is then a part of it.
     """
     text = io.StringIO(read_text(path, encoding), newline="")
+    begin = text.tell() if text.readline().lower().startswith("sep=") else 0  # what Excel writes to itself
+    text.seek(begin)
     separator = max(",;\t", key=text.readline().count)
-    text.seek(0)
-    numbered = _numbered_rows(path, text, separator)
+    text.seek(begin)
+    numbered = _numbered_rows(path, text, separator, first=2 if begin else 1)
     _, header = next(numbered, (1, []))
     names = [name.strip() for name in header]
-    _check_header(path, names)
+    if not any(names):
+        check.fail(place(path, 1), "a header with the names of the columns", "nothing")
     rows, lines = [], []
     for line, row in numbered:
+        if not any(map(str.strip, row)):
+            continue  # spreadsheets leave blank rows at the end
         if overflow is not None and len(row) > len(names) and names[-1] == overflow:
             row[len(names) - 1 :] = [separator.join(row[len(names) - 1 :])]
-        if row and len(row) != len(names):
+        if len(row) != len(names):
             check.fail(place(path, line), f"a row of {len(names)} values, as the header has", f"{len(row)}")
-        if row:
-            rows.append(row)
-            lines.append(line)
+        rows.append(row)
+        lines.append(line)
     values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    while names and not names[-1] and not any(map(str.strip, values[-1])):  # and blank columns
+        del names[-1], values[-1]
+    _check_header(path, names)
     return Columns(str(path), dict(zip(names, values, strict=True)), lines)
 
 
-def _numbered_rows(path: Path, text: io.StringIO, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _numbered_rows(path: Path, text: io.StringIO, separator: str, first: int = 1) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the lines that they begin on; quoted values may go on over several."""
     ended = False
 
@@ -109,20 +120,18 @@ def _numbered_rows(path: Path, text: io.StringIO, separator: str) -> Iterator[tu
         ended = True
 
     reader = csv.reader(text_lines(), delimiter=separator)
-    line = 1
+    line = first
     try:
         for row in reader:
             if ended:  # the reader has looked for the rest of this row
                 check.fail(place(path, line), "a row with every quote closed", "the end of the file")
             yield line, row
-            line = reader.line_num + 1
+            line = reader.line_num + first
     except csv.Error as error:  # as a rule a quotation mark that is never closed, and takes the file for one value
         check.fail(place(path, line), "the beginning of a row of CSV", f"what is none ({error})")
 
 
 def _check_header(path: Path, names: list[str]) -> None:
-    if not names:
-        check.fail(place(path, 1), "a header with the names of the columns", "nothing")
     for position, name in enumerate(names):
         if not name:
             check.fail(place(path, 1), "a header with a name for every column", f"none for column {position + 1}")

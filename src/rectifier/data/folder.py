@@ -65,9 +65,11 @@ def read_folder(
     else:
         split, notes = drawn_split(images, targets, space, shares, seed)
     if empty:
-        notes.append(f"{len(empty)} folders without an image are no classes ({', '.join(empty[:5])}).")
+        notes.append(
+            f"Without an image, and so no class: {check.amount(len(empty), 'folder')} ({', '.join(empty[:5])})."
+        )
     if skipped:
-        notes.append(f"{skipped:,} files that are no images were left out.")
+        notes.append(f"No images, and left out: {check.amount(skipped, 'file')}.")
     return ImageData(path.resolve().name, images, targets, space, split, images.paths, tuple(notes))
 
 

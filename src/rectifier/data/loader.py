@@ -59,7 +59,7 @@ class Loader:
         data: decoded images: in memory, or in a store (``build_store`` makes one of image files).
         part: ``"train"``, ``"validation"`` or ``"test"``.
         batch_size: images per batch. A batch sampler brings its own.
-        shuffle: another order in every epoch, drawn by ``seed``.
+        shuffle: another order in every epoch, drawn by ``seed``; in a process group every rank has its share of it.
         sampler: which samples come, of ``rectifier.samplers`` or any PyTorch (batch) sampler over the part's positions.
         augment: ``CropAndFlip``, or any callable from images to images: float ``(B, C, H, W)`` from 0 to 1, before they
             are normalised (torchvision's v2 transforms, kornia). A callable draws from whatever generator it uses;
@@ -201,7 +201,7 @@ class Loader:
         if isinstance(self.augment, CropAndFlip):
             pixels = self.augment(pixels, cast(Tensor, draws))
         elif self.augment is not None:
-            images = self.augment(pixels.permute(0, 3, 1, 2) / 255)
+            images = _checked(self.augment(pixels.permute(0, 3, 1, 2) / 255), len(pixels))
             return self._normalised(images).to(self.dtype, memory_format=torch.channels_last)
         flat = pixels.view(len(pixels), pixels.shape[1], -1)
         # Whole rows of pixels at a time: a product over three channels alone would not be vectorised.
@@ -342,6 +342,13 @@ def _decoded(data: ImageData, part: str) -> Decoded:
     if not len(data.indices(part)):
         check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "an empty one")
     return data.images
+
+
+def _checked(images: object, count: int) -> Tensor:
+    if not isinstance(images, Tensor) or images.dim() != 4 or len(images) != count:
+        got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        check.fail("what augment returns", f"a tensor of {count} images (B, C, H, W)", got)
+    return images
 
 
 def _normalisation(data: ImageData, wanted: Normalisation | str | None) -> Normalisation | None:

@@ -167,7 +167,7 @@ def shapes(
         tuple(f"{part}/{i:05d}" for part, length in zip(PARTS, lengths, strict=True) for i in range(length)),
         (
             f"Drawn with seed {seed}; each label is long-tailed 1:{ratio:g} in training, balanced elsewhere.",
-            f"Of each label's training targets {missing:.1%} are hidden.",
+            *([f"Of each label's training targets {missing:.1%} are hidden."] if missing else []),
         ),
     )
 

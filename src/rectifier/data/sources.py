@@ -69,13 +69,15 @@ def open_data(
         if "images" not in takes:
             check.fail("images", "given with a table alone", f"{images} beside {name!r}")
         options["images"] = Path(images)
-    if seed is not None and "seed" in takes:
+    if seed is not None:
+        if "seed" not in takes:
+            check.fail("seed", f"left out for {name!r}, which draws nothing", seed)
         options.setdefault("seed", seed)
     unknown = [key for key in options if key not in takes]
     if unknown:
         problem = check.sentence(f"every option of {name}", f"among {', '.join(takes) or 'none'}", repr(unknown[0]))
         raise ValueError(problem + check.nearest(unknown[0], takes))
-    # What comes as text, from a command line, is a number or yes and no only where the reader does not take text itself.
+    # What comes as text, from a command line, is a number or a yes and no only where the reader takes no text.
     typed = {key: literal(v) if isinstance(v, str) and "str" not in takes[key] else v for key, v in options.items()}
     data: ImageData = read(*arguments, **typed)
     return data
@@ -92,12 +94,14 @@ def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:
         source = SOURCES[name]
         return (source.read, data_root(root)) if source.on_disk else (source.read,)
     path = Path(name)
-    if not path.exists():
+    if not name.strip() or not path.exists():
         wanted = f"a data set ({', '.join(SOURCES)}) or an existing table or folder"
         hint = check.nearest(name.partition(":")[0].lower(), SOURCES)
         raise FileNotFoundError(check.sentence("data", wanted, repr(name)) + hint)
     if is_store(path):
         return (open_store, path)
+    if (path / "shards").is_dir():
+        check.fail(str(path), "a whole store", "an unfinished one; run what makes it again, and it goes on")
     return (read_folder if path.is_dir() else read_table, path)
 
 

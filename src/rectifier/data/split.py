@@ -169,7 +169,7 @@ def describe_dropped(dropped: dict[str, list[str]], fewest: int = 3) -> tuple[st
     if not total:
         return ()
     listed = ", ".join(f"{name} {len(classes)}" for name, classes in dropped.items())
-    return (f"{total} classes with fewer than {fewest} different images left out ({listed}).",)
+    return (f"{check.amount(total, 'class')} with fewer than {fewest} different images left out ({listed}).",)
 
 
 @dataclass(frozen=True)

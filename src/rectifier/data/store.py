@@ -8,9 +8,10 @@ A store is a folder::
     unreadable.csv   the images that were left out, and why
     shards/          00000-FINGERPRINT.bin: uint8 (n, H, W, 3), back to back; with .json: its record
 
-A shard carries in its name the fingerprint of its images (names, lengths, times of change, and how they are resized).
-So work that was interrupted goes on where it stopped, of a changed source just the shards that changed are made anew,
-and no shard is ever taken for another. The manifest is written last: a store that has one is whole.
+An image's name decides, by a hash, which shard it goes to; a shard carries in its own name the fingerprint of its
+images (names, lengths, times of change, and how they are resized). So work that was interrupted goes on where it
+stopped, of a changed source just the shards that changed are made anew, wherever in the table a row came or went, and
+no shard is ever taken for another. The manifest is written last: a store that has one is whole.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import io
 import json
 import mmap
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,8 +39,9 @@ from rectifier.data.decode import FITS, UnreadableError, image_size, resize, wri
 from rectifier.labels import LabelSpace
 
 VERSION = 1
+_SHARD_IMAGES = 256  # so that a few large photographs, too, are shared out among processes
 _SHARD_BYTES = 16 << 20
-_MOST_SHARDS = 256  # each stays open as a file
+_MOST_SHARDS = 128  # each stays open as a file
 _LARGEST_SIDE = 224  # of images that nobody gave a size for
 _RESIDENT_BYTES = 256 << 20  # of the maps, at most
 _FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
@@ -139,7 +142,7 @@ def build_store(
     """Decode and resize the images of ``data`` into a store, and return the data with its images there.
 
     What is already decoded and unchanged is kept: calling this again is quick, and goes on after an interruption. A
-    store holds one set of images; a folder that held others is made anew where it differs.
+    store holds one selection of one source, at one size.
 
     Args:
         data: what a reader returned. Images that are in memory are returned as they are (resized, if asked).
@@ -164,7 +167,8 @@ def build_store(
     if not isinstance(files, ImageFiles):
         check.fail("the images of data", "files, to be decoded", "a store's; they are decoded")
     resolved = as_size(size) or _first_size(files)
-    plan = _plan(files, folder, resolved, fit)
+    _check_owner(folder, data.name, files.root)
+    plan, slots, per_shard = _plan(files, folder, resolved, fit)
     _decode_missing(plan, folder, workers or available_cores())
     records = [json.loads(job.record.read_text()) for job in plan]
     failures = {path: reason for record in records for path, reason in record["unreadable"].items()}
@@ -172,8 +176,8 @@ def build_store(
     _check_failures(files, failures, folder / "unreadable.csv", unreadable)
     kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
     maps = _Maps([job.target for job in plan], (*resolved, 3))
-    images = StoredImages(maps, resolved, len(plan[0].paths), kept)
-    note = (f"{len(failures):,} unreadable images left out.",) if failures else ()
+    images = StoredImages(maps, resolved, per_shard, slots[kept])
+    note = (f"{check.amount(len(failures), 'unreadable image')} left out.",) if failures else ()
     stored = replace(data.select(kept.tolist()), images=images, notes=(*data.notes, *note))
     _write_manifest(stored, images, folder, fit, plan, records)
     return stored
@@ -264,15 +268,29 @@ class _Job:
         return bool(samples == len(self.paths) and length == samples * self.size[0] * self.size[1] * 3)
 
 
-def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> list[_Job]:
-    image_bytes = size[0] * size[1] * 3
-    per_shard = max(_SHARD_BYTES // image_bytes, -(-len(files) // _MOST_SHARDS), 1)
+def _plan(
+    files: ImageFiles, folder: Path, size: tuple[int, int], fit: str
+) -> tuple[list[_Job], NDArray[np.int64], int]:
+    """Share the images out to shards: the jobs, the slot ``(N,)`` of each image, and the slots of a shard."""
+    fewest = min(_SHARD_IMAGES, max(1, _SHARD_BYTES // (size[0] * size[1] * 3)))
+    # A power of two, which changes only when the data doubles: one image more must not move all the others.
+    count = min(_MOST_SHARDS, 1 << max(0, -(-len(files) // fewest) - 1).bit_length())
+    members: list[list[str]] = [[] for _ in range(count)]
+    for path in sorted(set(files.paths)):
+        members[_shard_of(path, count)].append(path)
+    per_shard = max(map(len, members))
+    slot = {path: s * per_shard + row for s, paths in enumerate(members) for row, path in enumerate(paths)}
     jobs = []
-    for number, start in enumerate(range(0, len(files), per_shard)):
-        paths = files.paths[start : start + per_shard]
+    for number, paths in enumerate(members):
         fingerprint = _fingerprint(files.root, paths, size, fit)
-        jobs.append(_Job(files.root, paths, size, fit, folder / "shards" / f"{number:05d}-{fingerprint[:16]}.bin"))
-    return jobs
+        target = folder / "shards" / f"{number:05d}-{fingerprint[:16]}.bin"
+        jobs.append(_Job(files.root, tuple(paths), size, fit, target))
+    return jobs, np.array([slot[path] for path in files.paths], np.int64), per_shard
+
+
+def _shard_of(path: str, count: int) -> int:
+    digest = hashlib.sha256(path.encode(errors="surrogateescape")).digest()
+    return int.from_bytes(digest[:8], "big") % count
 
 
 def _fingerprint(root: Path, paths: Sequence[str], size: tuple[int, int], fit: str) -> str:
@@ -294,7 +312,7 @@ def _decode_missing(plan: list[_Job], folder: Path, workers: int) -> None:
         return
     (folder / "shards").mkdir(parents=True, exist_ok=True)
     if is_store(folder):
-        console.say(f"{len(todo)} of {len(plan)} shards are out of date or damaged: decoding their images.")
+        console.say(f"{len(todo)} of {check.amount(len(plan), 'shard')} out of date or damaged: decoding their images.")
     with console.progress() as display:
         task = display.add_task("decoding", total=sum(len(job.paths) for job in todo))
         for done in _run(todo, min(workers, len(todo))):
@@ -321,7 +339,7 @@ def _first_size(files: ImageFiles) -> tuple[int, int]:
             continue
         shrink = max(1.0, max(height, width) / _LARGEST_SIDE)
         return max(1, round(height / shrink)), max(1, round(width / shrink))
-    check.fail(str(files.root / files.paths[0]), "a readable image", "none among the first 1,000; is the folder right")
+    check.fail(str(files.root / files.paths[0]), "a readable image", "none, nor among the first 1,000 images")
 
 
 def _list_failures(path: Path, failures: dict[str, str]) -> None:
@@ -332,7 +350,7 @@ def _list_failures(path: Path, failures: dict[str, str]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([("image", "reason"), *failures.items()])
     _write_if_new(path, text.getvalue().encode(errors="surrogateescape"))
-    console.say(f"{len(failures):,} images cannot be read; {path} lists them.")
+    console.say(f"{check.amount(len(failures), 'image')} cannot be read; {path} lists them.")
 
 
 def _check_failures(files: ImageFiles, failures: dict[str, str], listed_in: Path, unreadable: str) -> None:
@@ -360,7 +378,7 @@ def _write_manifest(
             {"file": job.target.name, "samples": record["samples"], "sha256": record["sha256"]}
             for job, record in zip(plan, records, strict=True)
         ],
-        "source": str(plan[0].root),
+        "source": str(plan[0].root.resolve()),
         "source_fingerprint": hashlib.sha256("".join(job.target.name for job in plan).encode()).hexdigest(),
         "fingerprint": data.fingerprint,
     }
@@ -381,10 +399,29 @@ def _write_manifest(
 
 
 def _remove_others(folder: Path, stems: set[str]) -> None:
-    """Remove the shards of earlier sources. Data that still refers to them fails with the name of the file."""
+    """Remove the shards of earlier sources, and what a killed process left behind.
+
+    Data that still refers to such a shard fails with the name of the file.
+    """
+    an_hour_ago = time.time() - 3600
     for path in folder.iterdir():
-        if path.stem not in stems and path.suffix in (".bin", ".json"):
-            path.unlink()
+        abandoned = path.suffix == ".tmp" and path.stat().st_mtime < an_hour_ago
+        if abandoned or (path.suffix in (".bin", ".json") and path.stem not in stems):
+            path.unlink(missing_ok=True)
+
+
+def _check_owner(folder: Path, name: str, root: Path) -> None:
+    """Refuse to replace the store of other data."""
+    if not is_store(folder):
+        return
+    try:
+        manifest = _read_manifest(folder / "manifest.json")
+        owner = manifest["name"], manifest["source"]
+    except (ValueError, KeyError):
+        return  # damaged, and about to be made anew
+    if owner != (name, str(root.resolve())):
+        got = f"that of {owner[0]!r} from {owner[1]}; choose another folder, or delete this one"
+        check.fail(str(folder), f"the store of {name!r} from {root.resolve()}", got)
 
 
 def _write_if_new(path: Path, content: bytes) -> None:

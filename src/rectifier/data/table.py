@@ -87,7 +87,7 @@ def read_table(
     marks = set(listed(missing))
     known = dict(zip(fixed.names, fixed.classes, strict=True)) if fixed else {}
     values = {c: _label_values(table.columns[c], marks, known.get(c, ())) for c in candidates}
-    notes = [f"Images by column {image!r}."]
+    notes = [f"Images by column {image!r}.", *_absent(files)]
     if not wanted:
         values, reasons = _inferred_labels(table.path, values)
         notes += reasons
@@ -127,13 +127,24 @@ def drawn_split(
     wanted = as_shares(shares)
     groups = duplicate_groups(files.root, files.paths) if groups is None else groups
     split = stratified_split(targets, space, shares=wanted, seed=seed, groups=groups)
-    notes = [f"Split drawn by seed {seed}, stratified over all labels, {'/'.join(f'{s:g}' for s in wanted)}."]
+    parts = "/".join(f"{share / sum(wanted):.3g}" for share in wanted)
+    notes = [f"Split drawn by seed {seed}, stratified over all labels, {parts}."]
     together = len(groups) - len(set(groups))
     if together:
-        notes.append(f"{together:,} images stay in the part of another that they are equal to or grouped with.")
+        moved = "stays" if together == 1 else "stay"
+        notes.append(f"{check.amount(together, 'image')} {moved} with another that is equal, or of one group with it.")
+    if odd := _contradictions(groups, targets):
+        notes.append(f"Equal or grouped images with different labels: {check.amount(odd, 'group')}.")
     if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
-        notes.append(f"{len(bare):,} classes are too rare to be in every part.")
+        notes.append(f"Too rare to be in every part: {check.amount(len(bare), 'class')}.")
     return split, notes
+
+
+def _contradictions(groups: Sequence[object], targets: Tensor) -> int:
+    """Count the groups whose images do not all have the same targets."""
+    first: dict[object, tuple[int, ...]] = {}
+    rows = zip(groups, map(tuple, targets.tolist()), strict=True)
+    return len({group for group, row in rows if first.setdefault(group, row) != row})
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -192,7 +203,7 @@ def _image_column(table: Columns) -> str:
         if all(Path(v.strip()).suffix.lower() in IMAGE_SUFFIXES for v in values[:100]):
             return column
     names = ", ".join(table.columns)
-    check.fail(table.path, "a table with a column of image paths", f"{names}; the option image=COLUMN names it")
+    check.fail(table.path, "a table with a column of image paths", f"{names}; --set image=COLUMN names it")
 
 
 def _image_paths(table: Columns, column: str, root: Path) -> tuple[str, ...]:
@@ -208,11 +219,16 @@ def _image_paths(table: Columns, column: str, root: Path) -> tuple[str, ...]:
     paths = tuple(first)
     if not any((root / path).is_file() for path in paths[:1000]):
         hint = (
-            "The option images (--images) names the folder that the paths start from,"
-            f" image=COLUMN the column of paths (now {column!r})."
+            "--images names the folder that the paths start from,"
+            f" --set image=COLUMN the column of paths (now {column!r})."
         )
         check.no_file(str(root / paths[0]), f"an image, as {table.place(0)} says", hint)
     return paths
+
+
+def _absent(files: ImageFiles) -> list[str]:
+    absent = [path for path in files.paths if not (files.root / path).is_file()]
+    return [f"Of {len(files):,} images {len(absent):,} are not there, such as {absent[0]}."] if absent else []
 
 
 def _split_column(table: Columns) -> str | None:
@@ -247,7 +263,7 @@ def _inferred_labels(path: str, values: Mapping[str, list[str]]) -> tuple[dict[s
     labels = {column: listing for column, listing in values.items() if reasons[column] is None}
     notes = [f"Column {column!r} is taken for no label: {reason}." for column, reason in reasons.items() if reason]
     if not labels:
-        check.fail(path, "a table with a label column", f"none. {' '.join(notes)} The option labels=... names them")
+        check.fail(path, "a table with a label column", f"none. {' '.join(notes)} --set labels=... names them")
     doubtful = [column for column in labels if column.lower() in _SPLIT_COLUMNS]
     notes += [
         f"Column {column!r} is taken for a label: no value in it is train, validation or test." for column in doubtful
@@ -343,12 +359,14 @@ def fill_validation(
     drawn, _ = drawn_split(inside, targets[train], space, (0.9, 0.1, 0), seed, _together(inside, chosen))
     split = split.clone()
     split[train] = drawn
+    if not bool((drawn == 1).any()):
+        return split, [*notes, "There is no validation part, and train is too small to draw one from it."]
     return split, [*notes, f"No validation part: a tenth of train was drawn for it by seed {seed}."]
 
 
 def _suspected_missing(space: LabelSpace) -> list[str]:
     return [
-        f"Label {name!r} has the class {c!r}: the option missing={c} makes it a missing label."
+        f"Label {name!r} has the class {c!r}: --set missing={c} makes it a missing label."
         for name, classes in zip(space.names, space.classes, strict=True)
         for c in classes
         if c.lower() in _PERHAPS_MISSING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from rectifier import check
@@ -100,7 +101,9 @@ def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
     else:
         axis.set_xticks([])
         noun = "labels" if "labels" in entry else "classes"
-        axis.set_xlabel(f"{len(counts)} {noun}, the {RAREST} rarest in red", fontsize=8, color=_INK)
+        three = ", ".join(f"{_short(member, 16)} {n:,}" for member, n in classes[:-4:-1])
+        caption = f"{len(counts)} {noun}, the {RAREST} rarest in red: {three}, ..."
+        axis.set_xlabel(_plain(fill(caption, 52)), fontsize=8, color=_INK)
     axis.set_title(_plain(_short(name, 40)) + "\n", fontsize=10, fontweight="bold", color=_INK, loc="left")
     axis.text(0, 1.025, _caption(entry), transform=axis.transAxes, fontsize=8, color=_INK)
     _strip(axis)

@@ -19,7 +19,8 @@ _LARGEST = 3  # classes that stand for comparison below the rarest
 _ROWS, _ROWS_SHORT = 50, 20  # a table of more labels than the first number shows as many as the second
 _PLOTS, _PLOTS_SHORT = 12, 3  # the same for the plots below it
 _LINEAR = 50.0  # up to this ratio the shortest bar is still seen on a linear scale
-_CURVE = 8  # the least width of a label's distribution in the table
+_CURVE = 12  # the least width of a label's distribution in the table
+_NAME = 12  # the least width of a label's name, where it is as long
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -36,10 +37,10 @@ def view(profile: Profile, *, width: int = 80, every: bool = False) -> Renderabl
     tiny: 16 samples (12 train, 4 test)
     Profile of train: 12 samples.
     <BLANKLINE>
-    Label   Classes  Samples  Missing  Ratio  Omega  By size
-    letter        2       12        0  1 : 3   0.33  █▃
+    Label   Classes  Samples  Missing  Ratio  Omega
+    letter        2       12        0  1 : 3   0.33
     <BLANKLINE>
-    letter · 1 : 3 · all 2 classes · linear scale ──────────────
+    letter · linear scale · 1 : 3 · all 2 classes ──────────────
     b  3  ██████████████████
     a  9  ██████████████████████████████████████████████████████
     """
@@ -107,17 +108,19 @@ def _table(
         columns["Paper"] = [ratio_text(entry["paper"]["ratio"]) if "paper" in entry else "" for _, entry in entries]
 
     taken = sum(max(map(len, [head, *cells])) + 2 for head, cells in columns.items())
-    last = 34 if binary else _CURVE  # what the columns after the numbers need
-    longest = max(len(name) for name, _ in entries)
-    name_width = min(longest, max(width - taken - last - 2, 8))
+    longest = max(len(kind), *(len(name) for name, _ in entries))
+    last = 36 if binary else _CURVE + 2  # what the column after the numbers needs; without room it is left out
+    last = 0 if width - taken - last < min(longest, _NAME) else last
+    name_width = max(min(longest, width - taken - last), len(kind))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column(kind, no_wrap=True, overflow="ellipsis", max_width=name_width)
     for head in columns:
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("Rarest" if binary else "By size", no_wrap=True)
+    if last:
+        table.add_column("Rarest" if binary else "By size, log", no_wrap=True)
     for (name, entry), *row in zip(entries, *columns.values(), strict=True):
         shape = _rarer(entry) if binary else Text(_curve(entry, width - taken - name_width - 2), "cyan")
-        table.add_row(Text(name), *row, shape)
+        table.add_row(Text(name), *row, *([shape] if last else []))
     yield table
     starred = [(name, entry) for name, entry in entries if _ratio_cell(entry).endswith("*")]
     if starred:
@@ -147,10 +150,10 @@ def _rarer(entry: Imbalance) -> RenderableType:
 def _curve(entry: Imbalance, width: int) -> str:
     """Draw the counts from largest to smallest as one line of blocks, one a class where there is room."""
     counts = sorted(entry["counts"].values(), reverse=True)
-    length, _ = _scale(entry)
+    largest = max(1, *counts)  # one scale for all rows of the table, so that they can be compared
     width = min(len(counts), max(width, _CURVE), 40)
     sampled = [counts[i * (len(counts) - 1) // max(width - 1, 1)] for i in range(width)]
-    return "".join(_BLOCKS[math.ceil(8 * length(n))] for n in sampled)
+    return "".join(_BLOCKS[math.ceil(8 * math.log1p(n) / math.log1p(largest))] for n in sampled)
 
 
 def _bars(name: str, entry: Imbalance, noun: str, every: bool) -> RenderableType:
@@ -169,7 +172,7 @@ def _bars(name: str, entry: Imbalance, noun: str, every: bool) -> RenderableType
         for member, n in classes[-_LARGEST:]:
             grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n), color="blue"))
     shown = f"{RAREST} rarest and {_LARGEST} largest of {len(classes)} {noun}" if cut else f"all {len(classes)} {noun}"
-    title = f" · {_ratio_cell(entry)} · {shown} · {scale} scale"
+    title = f" · {scale} scale · {_ratio_cell(entry)} · {shown}"
     return Group(Rule(Text.assemble((name, "bold"), title), align="left", style="dim"), grid)
 
 

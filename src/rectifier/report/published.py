@@ -129,6 +129,8 @@ def published_ratio(name: str, label: str) -> PublishedRatio | None:
     ({'ratio': 20, 'source': 'Section 4.3'}, {'ratio': 1, 'source': 'Table 1'})
     """
     base, made = _parse(name)
+    if "largest=" in name:  # other sizes than the paper's
+        return None
     if base == "cifar100":  # one label, whatever it is called; 500 : 25 where imbalance is made by the paper's rule
         known = {"": (1, "Table 1"), "bln": (1, "Section 4.3"), "imb": (20, "Section 4.3")}.get(made)
         return {"ratio": known[0], "source": known[1]} if known else None
