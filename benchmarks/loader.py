@@ -66,6 +66,7 @@ def consumer(device: str) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def images_per_second(loader: Iterable[Any], device: str, most: int) -> float:
     consume = consumer(device)
+    time.sleep(0.5)  # until the processes of the candidate before have come to rest
     seen, total = 0, torch.zeros((), device=device)
     start = time.perf_counter()
     with torch.inference_mode():
@@ -95,17 +96,17 @@ def compare(raw: ImageData, decoded: ImageData, device: str, rounds: int) -> dic
     augment, cuda = CropAndFlip(4), device != "cpu"
     normalisation = statistics(decoded)
     options: dict[str, Any] = {"shuffle": True, "augment": augment, "device": device, "normalise": normalisation}
-    few, all_ = (2 * len(raw) if cuda else len(raw) // 2), (10 if cuda else 2) * len(raw)
+    some, many = len(raw), (10 if cuda else 2) * len(raw)
     workers = len(os.sched_getaffinity(0))
     size = decoded.images.shape[:2]  # type: ignore[attr-defined]
     return side_by_side(
         {
             "plain": (
                 plain_loader(raw, size, normalisation, batch=BATCH, workers=workers, pin=cuda),
-                min(few, len(raw)),
+                some,
             ),
-            "ours, resident": (_Endless(Loader(decoded, "train", BATCH, mode="resident", **options)), all_),
-            "ours, streamed": (_Endless(Loader(decoded, "train", BATCH, mode="streamed", **options)), all_),
+            "ours, resident": (_Endless(Loader(decoded, "train", BATCH, mode="resident", **options)), many),
+            "ours, streamed": (_Endless(Loader(decoded, "train", BATCH, mode="streamed", **options)), many),
         },
         device,
         rounds,

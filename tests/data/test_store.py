@@ -237,9 +237,18 @@ def test_images_are_shared_out_evenly(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(stores, "_SHARD_BYTES", 16 << 20)
     files = ImageFiles(tmp_path, tuple(f"{i:06d}.jpg" for i in range(20_000)))
     jobs, slots, per_shard = stores._plan(files, tmp_path, (64, 64), "stretch")
-    assert len(jobs) == 128
-    assert per_shard < 1.4 * 20_000 / 128
+    assert len(jobs) == 64
+    assert per_shard < 1.3 * 20_000 / 64
     assert len(np.unique(slots)) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("images", "side", "shards"), [(1, 64, 1), (400, 32, 2), (5000, 32, 32), (10**6, 32, 64), (10**6, 224, 512)]
+)
+def test_number_of_shards(monkeypatch: pytest.MonkeyPatch, images: int, side: int, shards: int) -> None:
+    """Few images are shared out among processes, and many do not open thousands of files."""
+    monkeypatch.setattr(stores, "_SHARD_BYTES", 16 << 20)
+    assert stores._shard_count(images, 3 * side * side) == shards
 
 
 def test_one_image_in_several_rows(data: ImageData, tmp_path: Path) -> None:

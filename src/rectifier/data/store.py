@@ -20,6 +20,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import mmap
 import os
 import time
@@ -41,9 +42,10 @@ from rectifier.labels import LabelSpace
 VERSION = 1
 _SHARD_IMAGES = 256  # so that a few large photographs, too, are shared out among processes
 _SHARD_BYTES = 16 << 20
-_MOST_SHARDS = 128  # each stays open as a file
+_MANY_SHARDS, _LARGE_SHARD = 64, 256 << 20  # more than so many only when they would be larger than this
+_MOST_SHARDS = 512  # each stays open as a file
 _LARGEST_SIDE = 224  # of images that nobody gave a size for
-_RESIDENT_BYTES = 256 << 20  # of the maps, at most
+_RESIDENT_BYTES = 128 << 20  # of the maps, at most
 _FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
 
 
@@ -272,9 +274,7 @@ def _plan(
     files: ImageFiles, folder: Path, size: tuple[int, int], fit: str
 ) -> tuple[list[_Job], NDArray[np.int64], int]:
     """Share the images out to shards: the jobs, the slot ``(N,)`` of each image, and the slots of a shard."""
-    fewest = min(_SHARD_IMAGES, max(1, _SHARD_BYTES // (size[0] * size[1] * 3)))
-    # A power of two, which changes only when the data doubles: one image more must not move all the others.
-    count = min(_MOST_SHARDS, 1 << max(0, -(-len(files) // fewest) - 1).bit_length())
+    count = _shard_count(len(files), size[0] * size[1] * 3)
     members: list[list[str]] = [[] for _ in range(count)]
     for path in sorted(set(files.paths)):
         members[_shard_of(path, count)].append(path)
@@ -286,6 +286,17 @@ def _plan(
         target = folder / "shards" / f"{number:05d}-{fingerprint[:16]}.bin"
         jobs.append(_Job(files.root, tuple(paths), size, fit, target))
     return jobs, np.array([slot[path] for path in files.paths], np.int64), per_shard
+
+
+def _shard_count(images: int, image_bytes: int) -> int:
+    fewest = min(_SHARD_IMAGES, max(1, _SHARD_BYTES // image_bytes))
+    enough = max(_MANY_SHARDS, _power_of_two(images * image_bytes / _LARGE_SHARD))
+    return min(_power_of_two(images / fewest), enough, _MOST_SHARDS)
+
+
+def _power_of_two(number: float) -> int:
+    """Round up. The number of shards changes when the data doubles: one image more must not move the others."""
+    return 1 << max(0, math.ceil(number) - 1).bit_length()
 
 
 def _shard_of(path: str, count: int) -> int:
