@@ -282,7 +282,8 @@ def test_statistics_need_a_training_part(data: ImageData) -> None:
     Loader(data.part("test"), "test", normalise=statistics(data))
 
 
-def test_reading_ahead_stops_with_the_epoch(data: ImageData) -> None:
+def test_reading_ahead_stops_with_the_epoch(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rectifier.data.loader.available_cores", lambda: 2)  # one thread reads
     read = []
 
     class Slow(ImageArray):
