@@ -350,3 +350,11 @@ def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
     before = plt.get_fignums()
     draw(profile(CASES["one label"]), tmp_path / "figure.png")
     assert plt.get_fignums() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio"), [("imb=0.2", 20), ("imb=1", 20), ("imb=9", None), ("imb=1,largest=490", None)]
+)
+def test_the_papers_ratio_stands_beside_the_papers_profiles_alone(name: str, ratio: float | None) -> None:
+    found = published_ratio(f"cifar100:{name}", "object")
+    assert (found and found["ratio"]) == ratio

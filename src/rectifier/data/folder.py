@@ -35,19 +35,8 @@ def read_folder(
         other = next(f.name for f in folders if f not in by_part)
         check.fail(str(path), "a folder per class, or one per part alone", f"{other!r} beside {by_part[0].name!r}")
     places = [(f, PART_NAMES[f.name.lower()]) for f in by_part] if has_parts else [(path, 0)]
-    paths: list[str] = []
-    names: list[str] = []
-    parts: list[int] = []
-    skipped = 0
-    for place, part in places:
-        for class_folder in _folders(place):
-            files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not _hidden(f, path))
-            found = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
-            skipped += len(files) - len(found)
-            paths += [f.relative_to(path).as_posix() for f in found]
-            names += [class_folder.name] * len(found)
-            parts += [part] * len(found)
-        skipped += sum(f.is_file() and not _hidden(f, path) for f in place.iterdir())
+    found, skipped = _scan(path, places)
+    paths, names, parts = [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
     if not paths:
         wanted = "a folder with one folder of images per class"
         check.fail(str(path), wanted, f"no image in such a folder (known are {', '.join(sorted(IMAGE_SUFFIXES))})")
@@ -71,6 +60,19 @@ def read_folder(
     if skipped:
         notes.append(f"No images, and left out: {check.amount(skipped, 'file')}.")
     return ImageData(path.resolve().name, images, targets, space, split, images.paths, tuple(notes))
+
+
+def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, str, int]], int]:
+    """Return path, class and part of every image in the class folders of ``places``, and the number of other files."""
+    found, skipped = [], 0
+    for place, part in places:
+        for class_folder in _folders(place):
+            files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not _hidden(f, root))
+            images = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
+            skipped += len(files) - len(images)
+            found += [(f.relative_to(root).as_posix(), class_folder.name, part) for f in images]
+        skipped += sum(f.is_file() and not _hidden(f, root) for f in place.iterdir())
+    return found, skipped
 
 
 def _folders(path: Path) -> list[Path]:

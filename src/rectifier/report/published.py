@@ -141,5 +141,7 @@ def published_ratio(name: str, label: str) -> PublishedRatio | None:
 def _parse(name: str) -> tuple[str, str]:
     """Split the name of opened data into its data set and the option, if any, that sets its class sizes."""
     base, _, options = name.partition(":")
-    keys = [option.partition("=")[0].strip() for option in options.split(",")]
-    return base, next((key for key in keys if key in ("imb", "bln", "exp", "step")), "")
+    pairs = [option.partition("=")[::2] for option in options.split(",")]
+    made = next(((key, value) for key, value in pairs if key in ("imb", "bln", "exp", "step")), ("", ""))
+    beyond = made[0] in ("imb", "bln") and not 0.2 <= float(made[1]) <= 1  # the paper's gammas
+    return base, f"{made[0]} beyond the paper's" if beyond else made[0]
