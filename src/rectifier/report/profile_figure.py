@@ -82,19 +82,19 @@ def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
     classes = rarest(entry["counts"])[::-1]
     counts = [n for _, n in classes]
     named = len(classes) <= _NAMED
+    turned = named and len(counts) > 8 and counts[0] > 999  # a count of five digits is as wide as one of eight bars
     common = len(classes) if named else len(classes) - RAREST
     colours = [_BAR] * common + [_RARE] * (len(classes) - common)
     bars = axis.bar(range(len(counts)), counts, width=0.8 if len(counts) <= 60 else 1.0, color=colours)
     axis.set_yscale("log")
-    axis.set_ylim(0.7, max(counts[0], 1) * 5)
+    axis.set_ylim(0.7, max(counts[0], 1) * (20 if turned else 5))
     axis.set_xlim(-0.6, len(counts) - 0.4)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.set_ylabel("samples", fontsize=8, color=_INK)
     if named:
-        # A count of five digits is as wide as one of eight bars; beside more it is turned.
-        turned = 90 if len(counts) > 8 and counts[0] > 999 else 0
-        axis.bar_label(bars, [f"{n:,}" for n in counts], fontsize=6.5, color=_INK, padding=1, rotation=turned)
+        rotation = 90 if turned else 0
+        axis.bar_label(bars, [f"{n:,}" for n in counts], fontsize=6.5, color=_INK, padding=1, rotation=rotation)
         names = [_plain(_short(member, 14)) for member, _ in classes]
         tilt = max(map(len, names)) > 3
         axis.set_xticks(range(len(names)), names, rotation=40 if tilt else 0, ha="right" if tilt else "center")
