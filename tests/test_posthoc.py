@@ -1,0 +1,133 @@
+"""Decision rules against their definitions, spelt out in loops."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from cases import Batch, batches, make_batch
+from rectifier import class_balanced_accuracy, class_counts
+from rectifier.columns import softmax
+from rectifier.posthoc import STRENGTHS, ThresholdAdjustment, adjustment_offsets, prior_offsets, tuned_offsets
+
+
+def slow_adjustment(logits: Tensor, counts: list[Tensor], strength: float, sizes: list[int]) -> Tensor:
+    """p_k * exp(-r_k)^T, class by class."""
+    scores = softmax(logits, tuple(sizes)).clone()
+    column = 0
+    for label in counts:
+        for n in label.tolist():
+            share = n / max(int(label.sum()), 1)
+            scores[:, column] *= math.exp(-share) ** strength
+            column += 1
+    return scores
+
+
+def decide(scores: Tensor, sizes: list[int]) -> Tensor:
+    return torch.stack([block.argmax(1) for block in scores.split(sizes, 1)], 1)
+
+
+@pytest.mark.parametrize("strength", [0, 1, 3.5])
+def test_threshold_adjustment_decides_as_the_paper_says(strength: float) -> None:
+    batch = make_batch([2, 3, 7], 60, missing=0.2)
+    counts = class_counts(batch.targets, batch.sizes)
+    adjusted = batch.logits + adjustment_offsets(counts, strength)
+    expected = slow_adjustment(batch.logits, counts, strength, batch.sizes)
+    assert torch.equal(decide(adjusted, batch.sizes), decide(expected, batch.sizes))
+
+
+def test_no_strength_and_uniform_counts_change_nothing() -> None:
+    counts = torch.tensor([30, 30, 30])
+    assert not adjustment_offsets(torch.tensor([90, 10]), 0).any()
+    for offsets in (adjustment_offsets(counts, 2), prior_offsets(counts)):
+        assert offsets.unique().numel() == 1
+
+
+def test_prior_offsets_are_logit_adjustment() -> None:
+    counts = [torch.tensor([90, 10]), torch.tensor([5, 0, 5])]
+    expected = [-math.log(0.9), -math.log(0.1), -math.log(5 / 10.5), -math.log(0.5 / 10.5), -math.log(5 / 10.5)]
+    torch.testing.assert_close(prior_offsets(counts), torch.tensor(expected))
+    torch.testing.assert_close(prior_offsets(counts, tau=2.0), 2 * torch.tensor(expected))
+
+
+def test_the_strength_is_the_best_on_validation() -> None:
+    batch = make_batch([2, 2, 5], 200, seed=3, skew=4.0)
+    counts = class_counts(batch.targets, batch.sizes)
+    fitted = ThresholdAdjustment.fit(batch.logits, batch.targets, batch.sizes, counts=counts)
+    scores = {
+        t: class_balanced_accuracy(batch.logits + adjustment_offsets(counts, t), batch.targets, batch.sizes).item()
+        for t in STRENGTHS
+    }
+    assert scores[fitted.strength] == max(scores.values())
+    torch.testing.assert_close(fitted(batch.logits), batch.logits + adjustment_offsets(counts, fitted.strength))
+
+
+def test_no_strength_to_choose() -> None:
+    with pytest.raises(ValueError, match="strengths to be a list of at least one number"):
+        ThresholdAdjustment.fit(torch.zeros(2, 2), torch.tensor([0, 1]), counts=torch.tensor([1, 1]), strengths=())
+
+
+def slow_best_of_two(logits: Tensor, targets: Tensor) -> float:
+    """Try every threshold between two different scores of a binary label."""
+    labelled = targets >= 0
+    score, own = (logits[:, 1] - logits[:, 0])[labelled].tolist(), targets[labelled].tolist()
+    values = sorted(set(score))
+    thresholds = [values[0] - 1, *((a + b) / 2 for a, b in pairwise(values)), values[-1] + 1]
+    best = 0.0
+    for threshold in thresholds:
+        hits = {c: [(s > threshold) == bool(c) for s, o in zip(score, own, strict=True) if o == c] for c in set(own)}
+        best = max(best, sum(sum(h) / len(h) for h in hits.values()) / len(hits))
+    return best
+
+
+@given(batches(most_labels=4, most_classes=2, most_samples=40))
+def test_two_classes_are_tuned_exactly(batch: Batch) -> None:
+    sizes = [2] * len(batch.sizes)
+    targets, logits = batch.targets.clamp(max=1), batch.logits[:, : 2 * len(sizes)]
+    tuned = logits + tuned_offsets(logits, targets, sizes)
+    for a in range(len(sizes)):
+        if (targets[:, a] >= 0).any():
+            own = tuned[:, 2 * a : 2 * a + 2]
+            found = class_balanced_accuracy(own, targets[:, a]).item()
+            assert found == pytest.approx(slow_best_of_two(logits[:, 2 * a : 2 * a + 2], targets[:, a]), abs=1e-6)
+
+
+@given(batches(most_labels=3, most_classes=9, most_samples=60))
+def test_tuning_never_loses(batch: Batch) -> None:
+    counts = class_counts(batch.targets, batch.sizes)
+    if not any(label.any() for label in counts):
+        return
+    for start in (None, prior_offsets(counts)):
+        shifted = batch.logits if start is None else batch.logits + start
+        tuned = batch.logits + tuned_offsets(batch.logits, batch.targets, batch.sizes, start)
+        before, after = (class_balanced_accuracy(z, batch.targets, batch.sizes) for z in (shifted, tuned))
+        assert after >= before - 1e-6
+
+
+def test_three_classes_come_near_the_best_of_a_grid() -> None:
+    batch = make_batch([3], 80, seed=1, skew=2.0)
+    grid = torch.linspace(-6, 6, 61)
+    best = max(
+        class_balanced_accuracy(batch.logits + torch.tensor([0.0, a, b]), batch.targets).item()
+        for a in grid.tolist()
+        for b in grid.tolist()
+    )
+    tuned = batch.logits + tuned_offsets(batch.logits, batch.targets)
+    assert class_balanced_accuracy(tuned, batch.targets) >= best - 0.03
+    assert class_balanced_accuracy(tuned, batch.targets) > class_balanced_accuracy(batch.logits, batch.targets)
+
+
+def test_an_absent_class_keeps_its_offset() -> None:
+    logits, targets = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
+    assert tuned_offsets(logits, targets)[3] == 0
+    assert tuned_offsets(logits, targets, start=torch.tensor([0.0, 0.0, 0.0, 2.0]))[3] == 2
+
+
+def test_a_label_that_nobody_has() -> None:
+    logits, targets = torch.zeros(3, 4), torch.tensor([[0, -1], [1, -1], [1, -1]])
+    assert not tuned_offsets(logits, targets, [2, 2])[2:].any()
