@@ -1,0 +1,91 @@
+"""Every method builds from counts alone, works for any labels, and changes what it claims to change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from cases import make_batch
+from rectifier import LabelSpace, LossParts, class_counts
+from rectifier.methods import METHODS, build_objective, build_sampler, find_method
+
+LAYOUTS = {"one label": [5], "40 binary labels": [2] * 40, "nine mixed labels": [6, 9, 11, 14, 16, 18, 20, 29, 55]}
+
+
+def objective_of(name: str, sizes: list[int], targets: Tensor) -> torch.nn.Module:
+    options = {"eta": 0.5} if name.startswith("crl") else {}
+    return build_objective(name, class_counts(targets, sizes), LabelSpace.from_sizes(sizes), **options)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", METHODS)
+def test_finite_loss_and_gradient(name: str, layout: str) -> None:
+    sizes = LAYOUTS[layout]
+    batch = make_batch(sizes, 64, missing=0.2, dtype=torch.float32)
+    logits, features = batch.logits.requires_grad_(), batch.features.requires_grad_()
+    parts = objective_of(name, sizes, batch.targets)(logits, batch.targets, features, return_parts=True)
+    assert isinstance(parts, LossParts)
+    parts.loss.backward()
+    assert parts.loss.isfinite()
+    assert logits.grad.isfinite().all()
+    assert logits.grad.any()
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "ce"])
+def test_each_differs_from_cross_entropy(name: str) -> None:
+    """In its loss, in the samples it draws, or in what it does afterwards."""
+    batch = make_batch([5], 64, skew=3.0)
+    space = LabelSpace.from_sizes([5])
+    losses = [
+        objective_of(n, [5], batch.targets)(batch.logits, batch.targets, batch.features).item() for n in ("ce", name)
+    ]
+    drawn = [build_sampler(n, batch.targets, space).plan() for n in ("ce", name)]
+    same = losses[0] == losses[1] and torch.equal(*drawn) and find_method(name).posthoc is None
+    assert not same
+
+
+def test_what_the_samplers_do() -> None:
+    batch = make_batch([5], 200, skew=3.0)
+    space, counts = LabelSpace.from_sizes([5]), class_counts(batch.targets, [5])[0]
+    present = counts[counts > 0]
+    for name, goal in (("over-sampling", present.max()), ("down-sampling", present.min())):
+        drawn = batch.targets[build_sampler(name, batch.targets, space).plan(), 0].bincount(minlength=5)
+        assert (drawn[counts > 0] == goal).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_same_seed_same_samples(name: str) -> None:
+    batch = make_batch([2, 3], 50)
+    space = LabelSpace.from_sizes([2, 3])
+    first, second, other = (build_sampler(name, batch.targets, space, seed=seed).plan() for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_is(name: str) -> None:
+    method = METHODS[name]
+    assert method.about
+    assert method.reference or name == "ce"
+
+
+def test_a_misspelt_method() -> None:
+    with pytest.raises(ValueError, match=r"method to be one of 'ce', 'crl'.*Did you mean 'over-sampling'"):
+        find_method("oversampling")
+
+
+def test_options() -> None:
+    counts, space = [torch.tensor([90, 10])], LabelSpace.from_sizes([2])
+    assert build_objective("crl", counts, space, kappa=7).design.kappa == 7
+    with pytest.raises(
+        ValueError, match=r"every option of method 'crl' to be among eta, .* 'kapa'.*Did you mean 'kappa'"
+    ):
+        build_objective("crl", counts, space, kapa=7)
+    with pytest.raises(ValueError, match="every option of method 'ce' to be among none, but got 'eta'"):
+        build_objective("ce", counts, space, eta=1)
+
+
+def test_counts_of_another_space() -> None:
+    with pytest.raises(ValueError, match=r"counts to be those of the label space, \(2,\), but got \(3,\)"):
+        build_objective("ce", [torch.tensor([1, 2, 3])], LabelSpace.from_sizes([2]))
