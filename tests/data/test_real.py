@@ -163,6 +163,7 @@ def test_fashion_has_its_labels(clothes: ImageData) -> None:
     assert clothes.space.sizes == (5, 6, 43, 132, 46, 4, 12, 7)  # of (5, 7, 45, 142, 46, 4, 13, 8)
     assert clothes.notes[1:] == (
         "780 images stay with another that is equal, or of one group with it.",
+        "Equal or grouped images with different labels: 70 groups.",
         "15 classes with fewer than 3 different images left out"
         " (masterCategory 1, subCategory 2, articleType 10, year 1, usage 1).",
     )
