@@ -282,3 +282,24 @@ def test_no_store_of_what_is_in_memory(tmp_path: Path) -> None:
     result = run("store", "--data", "digits", "--out", str(tmp_path / "s"))
     assert result.exit_code == 2
     assert "digits, which is in memory as it is read and needs no store" in result.stderr
+
+
+def test_a_seed_given_as_a_setting() -> None:
+    one, other = (
+        json.loads(run("profile", "--data", "digits", "--json", *options).stdout)["fingerprint"]
+        for options in (("--seed", "3"), ("--set", "seed=3"))
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["root=x"], "--set to be an option of the reader, but got root"),
+        (["ratio=5", "ratio=6"], "--set to be given once for each key"),
+    ],
+)
+def test_settings_that_are_refused(settings: list[str], message: str) -> None:
+    result = run("profile", "--data", "digits", *[part for setting in settings for part in ("--set", setting)])
+    assert result.exit_code == 2
+    assert message in result.stderr

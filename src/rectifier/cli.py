@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 import rectifier
 from rectifier import console
 
-USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
+USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
 class _Verbs(TyperGroup):
@@ -204,8 +204,14 @@ def _open(data: str, images: Path | None, root: Path | None, seed: int | None, s
         key, equals, value = setting.partition("=")
         if not (equals and key.strip()):
             check.fail("--set", "KEY=VALUE", repr(setting))
+        if key.strip() in options:
+            check.fail("--set", "given once for each key (several values are listed with commas)", repr(setting))
         options[key.strip()] = value.strip()
-    return sources.open_data(data, root=root, images=images, seed=seed, **options)
+    if reserved := {"spec", "root"} & set(options):
+        check.fail("--set", "an option of the reader", f"{reserved.pop()} (--data and --data-root say that)")
+    given: dict[str, Any] = {"images": images, "seed": seed}  # these may come either way
+    given |= {key: sources.literal(options.pop(key)) for key in ("images", "seed") if key in options}
+    return sources.open_data(data, root=root, **given, **options)
 
 
 def _figure_name(name: str, part: str) -> Path:

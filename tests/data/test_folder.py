@@ -71,7 +71,7 @@ class TestClasses:
             (tmp_path / name).write_text("x")
         data = read_folder(tmp_path)
         assert data.fingerprint == clean.fingerprint
-        assert told(data, "No images, and left out: 4 files.")
+        assert told(data, "No images, and left out: 3 files.")
 
     @pytest.mark.parametrize("suffix", [*sorted(IMAGE_SUFFIXES), ".JPG", ".Png"])
     def test_suffixes(self, tmp_path: Path, suffix: str) -> None:

@@ -217,7 +217,7 @@ def test_an_epoch_is_drawn_once(data: ImageData) -> None:
         for _ in loader:
             assert len(loader) == 4  # as a progress bar asks, in the middle of an epoch
     assert sampler.drawn == 3
-    assert sampler.epoch == 2
+    assert sampler.epoch == loader.epoch == 3  # the next
 
 
 def test_an_epoch_chosen_at_the_sampler(data: ImageData) -> None:
@@ -230,6 +230,8 @@ def test_an_epoch_chosen_at_the_sampler(data: ImageData) -> None:
     assert torch.equal(epoch(loader)[0], expected.shard())
     assert loader.epoch == 8
     loader.set_epoch(7)
+    assert torch.equal(epoch(loader)[0], expected.shard())
+    sampler.set_epoch(7)  # the one just gone through, again
     assert torch.equal(epoch(loader)[0], expected.shard())
     late = UniformSampler(30)
     late.set_epoch(7)
@@ -312,6 +314,19 @@ def test_any_callable_augments(data: ImageData) -> None:
     expected = (pixels[:, ::2, ::2] / 2 - np.array(norm.mean)) / np.array(norm.std)
     torch.testing.assert_close(batch.images.double(), torch.from_numpy(expected).permute(0, 3, 1, 2))
     assert batch.images.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "got"),
+    [
+        (lambda images: (images * 255).to(torch.uint8), "torch.uint8"),
+        (lambda images: images[:1], "torch.float32"),
+        (lambda images: images.numpy(), "ndarray"),
+    ],
+)
+def test_what_a_callable_must_return(data: ImageData, wrong: Callable[[Tensor], Any], got: str) -> None:
+    with pytest.raises(ValueError, match=f"what augment returns to be a float tensor of 30 images .*, but got {got}"):
+        list(Loader(data, "train", 64, augment=wrong))
 
 
 def test_normalisation(data: ImageData) -> None:

@@ -168,3 +168,13 @@ class TestPaths:
 def test_literals(text: str, value: object) -> None:
     assert literal(text) == value
     assert type(literal(text)) is type(value)
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "on", "off"])
+def test_yes_and_no(word: str) -> None:
+    assert literal(word) is (word in ("yes", "on"))
+
+
+def test_neither_yes_nor_no(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="download to be true or false, but got 'perhaps'"):
+        open_data("cifar100:download=perhaps", root=tmp_path)

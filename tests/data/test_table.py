@@ -128,6 +128,14 @@ class TestCsv:
             assert columns.columns == {"image": ["0.png", "1.png"], "kind": ["a", "b"]}
             assert columns.lines == [3, 4]
 
+    def test_the_separator_that_a_spreadsheet_names(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text('sep=;\nimage;"colour (r,g,b)"\n0.png;red\n')
+        assert read_csv(path).columns == {"image": ["0.png"], "colour (r,g,b)": ["red"]}
+        path.write_text("sep=;\nimage;a;a\n0.png;1;2\n")
+        with pytest.raises(ValueError, match="line 2, to be a header of different names, but got 'a' twice"):
+            read_csv(path)
+
     def test_a_workbook_is_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_bytes(b"PK\3\4 and so on")
         with pytest.raises(
@@ -226,13 +234,25 @@ class TestClasses:
 
     @pytest.mark.parametrize("mark", ["NA", "n/a", "NaN", "null", "None", "?", "-", "unknown"])
     def test_what_looks_missing_is_told(self, tmp_path: Path, mark: str) -> None:
-        assert told(table(tmp_path, {"kind": ["a", "b", mark]}), f"has the class {mark!r}: --set missing={mark} ")
+        note = f"Perhaps no class, but a missing label: {mark!r} of label 'kind'; --set missing={mark} says so."
+        assert note in table(tmp_path, {"kind": ["a", "b", mark]}).notes
         assert not told(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "--set missing")
         as_told = open_data(tmp_path / "t.csv", missing=mark)
         assert as_told.space.classes == (("a", "b"),)
 
+    def test_several_that_look_missing_take_one_option(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"kind": ["a", "b", "NA", "?"], "size": ["s", "t", "s", "none"]}, missing="?")
+        assert told(data, "--set missing=?,NA,none says so")
+
 
 class TestParquet:
+    def test_two_columns_of_one_name(self, tmp_path: Path) -> None:
+        write_parquet(tmp_path / "t.parquet", {"image": photos(tmp_path, 2), "c": ["x", "y"], "c ": ["u", "v"]})
+        with pytest.raises(
+            ValueError, match=r"t\.parquet, line 1, to be a header of different names, but got 'c' twice"
+        ):
+            read_table(tmp_path / "t.parquet")
+
     def test_types(self, tmp_path: Path) -> None:
         when = datetime.datetime(2020, 1, 1, 12)
         columns = {
@@ -445,6 +465,15 @@ class TestSpace:
 
 
 class TestSplit:
+    def test_a_column_that_only_looks_like_a_split(self, tmp_path: Path) -> None:
+        toys = {"set": ["car", "train", "car", "train"], "x": list("abab")}
+        with pytest.raises(
+            ValueError, match=r"line 2, column 'set' to be train, .* 'car'\. If it is no split: --set ignore=set"
+        ):
+            table(tmp_path, toys)
+        assert table(tmp_path, toys, labels="set,x").space.classes[0] == ("car", "train")
+        assert table(tmp_path, toys, ignore="set").space.names == ("x",)
+
     @pytest.mark.parametrize("name", ["split", "Part", "partition", "SET", "subset", "fold"])
     def test_spellings(self, tmp_path: Path, name: str) -> None:
         values = ["train", " Training", "TRAIN ", "val", "Valid", "validation", "dev", "test", "Testing"]

@@ -105,6 +105,7 @@ def read_cifar(
         seed: which images are held out and kept.
         download: fetch the python archive if no folder is there.
     """
+    check.raise_all([check.number("seed", seed, "an integer from 0", isinstance(seed, int) and seed >= 0)])
     given = {"imb": imb, "bln": bln, "exp": exp, "step": step}
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) > 1:
@@ -284,13 +285,18 @@ def _notes(chosen: dict[str, float], sizes: Ints, held_out: Ints, validation: in
         return (f"{validation} training images of each class held out for validation (seed {seed}).",)
     ((profile, value),) = chosen.items()
     notes = [f"Training part: {profile}({value:g}), {sizes.sum():,} images, {sizes.max()} to {sizes.min()} a class."]
-    without = int((held_out == 0).sum())
-    if validation and without:
+    without = int((held_out < validation).sum())
+    if without:
+        none = int((held_out == 0).sum())
         notes.append(
-            f"{check.amount(without, 'class')} of {len(sizes)} train on all images there are and have none in"
-            f" validation; largest={sizes.max() - validation} leaves {validation} of each."
+            f"Fewer than {validation} images left for validation: {check.amount(without, 'class')} of {len(sizes)}"
+            f" ({none} with none)" + _advice(int(sizes.max()), validation)
         )
     return tuple(notes)
+
+
+def _advice(largest: int, validation: int) -> str:
+    return f"; largest={largest - validation} leaves enough." if largest > validation else "."
 
 
 def load_pickle(path: Path) -> Any:

@@ -163,7 +163,7 @@ class ImageData:
     @property
     def fingerprint(self) -> str:
         """A hash of ids, targets, label space and split: equal for equal data, whatever machine it lies on."""
-        digest = hashlib.sha256(self.space.to_json().encode())
+        digest = hashlib.sha256(self.space.to_json().encode(errors="surrogateescape"))
         digest.update("\n".join(self.ids).encode(errors="surrogateescape"))
         digest.update(self.targets.numpy().astype("<i8").tobytes())
         digest.update(self.split.numpy().astype("<i8").tobytes())

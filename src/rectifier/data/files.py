@@ -84,9 +84,10 @@ def read_csv(path: Path, encoding: str = "utf-8", overflow: str | None = None) -
     separators of its own, unquoted: what a row has too much of is then a part of it.
     """
     text = io.StringIO(read_text(path, encoding), newline="")
-    begin = text.tell() if text.readline().lower().startswith("sep=") else 0  # what Excel writes to itself
+    named = text.readline().rstrip("\r\n")
+    begin = text.tell() if named.lower().startswith("sep=") else 0  # what Excel writes to itself
     text.seek(begin)
-    separator = max(",;\t", key=text.readline().count)
+    separator = named[4:5] if begin and named[4:5] else max(",;\t", key=text.readline().count)
     text.seek(begin)
     numbered = _numbered_rows(path, text, separator, first=2 if begin else 1)
     _, header = next(numbered, (1, []))
@@ -106,7 +107,7 @@ def read_csv(path: Path, encoding: str = "utf-8", overflow: str | None = None) -
     values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     while names and not names[-1] and not any(map(str.strip, values[-1])):  # and blank columns
         del names[-1], values[-1]
-    _check_header(path, names)
+    check_header(path, names, line=2 if begin else 1)
     return Columns(str(path), dict(zip(names, values, strict=True)), lines)
 
 
@@ -131,9 +132,10 @@ def _numbered_rows(path: Path, text: io.StringIO, separator: str, first: int = 1
         check.fail(place(path, line), "the beginning of a row of CSV", f"what is none ({error})")
 
 
-def _check_header(path: Path, names: list[str]) -> None:
+def check_header(path: Path, names: list[str], line: int = 1) -> None:
+    """Check that every column has a name of its own."""
     for position, name in enumerate(names):
         if not name:
-            check.fail(place(path, 1), "a header with a name for every column", f"none for column {position + 1}")
+            check.fail(place(path, line), "a header with a name for every column", f"none for column {position + 1}")
         if name in names[:position]:
-            check.fail(place(path, 1), "a header of different names", f"{name!r} twice")
+            check.fail(place(path, line), "a header of different names", f"{name!r} twice")

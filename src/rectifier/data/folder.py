@@ -35,7 +35,7 @@ def read_folder(
         other = next(f.name for f in folders if f not in by_part)
         check.fail(str(path), "a folder per class, or one per part alone", f"{other!r} beside {by_part[0].name!r}")
     places = [(f, PART_NAMES[f.name.lower()]) for f in by_part] if has_parts else [(path, 0)]
-    found, skipped = _scan(path, places)
+    found, skipped, loose = _scan(path, places)
     paths, names, parts = [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
     if not paths:
         wanted = "a folder with one folder of images per class"
@@ -59,20 +59,24 @@ def read_folder(
         )
     if skipped:
         notes.append(f"No images, and left out: {check.amount(skipped, 'file')}.")
+    if loose:
+        notes.append(f"In no class folder, and left out: {check.amount(loose, 'image')}.")
     return ImageData(path.resolve().name, images, targets, space, split, images.paths, tuple(notes))
 
 
-def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, str, int]], int]:
-    """Return path, class and part of every image in the class folders of ``places``, and the number of other files."""
-    found, skipped = [], 0
+def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, str, int]], int, int]:
+    """Return path, class and part of every image in class folders, the number of other files, and of other images."""
+    found, skipped, loose = [], 0, 0
     for place, part in places:
         for class_folder in _folders(place):
             files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not _hidden(f, root))
             images = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
             skipped += len(files) - len(images)
             found += [(f.relative_to(root).as_posix(), class_folder.name, part) for f in images]
-        skipped += sum(f.is_file() and not _hidden(f, root) for f in place.iterdir())
-    return found, skipped
+        beside = [f for f in place.iterdir() if f.is_file() and not _hidden(f, root)]
+        outside = sum(f.suffix.lower() in IMAGE_SUFFIXES for f in beside)
+        skipped, loose = skipped + len(beside) - outside, loose + outside
+    return found, skipped, loose
 
 
 def _folders(path: Path) -> list[Path]:

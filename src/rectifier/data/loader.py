@@ -141,7 +141,7 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Choose the next epoch: with it the order and the augmentation."""
         check.raise_all([check.number("epoch", epoch, "an integer from 0", _is_natural(epoch))])
-        self._next = int(epoch)
+        self._turn(int(epoch))
 
     def __len__(self) -> int:
         return len(self._batches() if self._planned is None else self._planned[1])
@@ -150,7 +150,7 @@ class Loader:
         epoch = self.epoch
         batches = self._batches()
         draws = self._draws(epoch, sum(map(len, batches)))
-        self._next = epoch + 1
+        self._turn(epoch + 1)
         groups = self._groups(batches)
         sizes = [sum(map(len, group)) for group in groups]
         order = torch.cat(batches)
@@ -168,11 +168,15 @@ class Loader:
         """Return the positions of every batch of the next epoch; drawn once, however often it is asked for."""
         epoch = self.epoch
         if self._planned is None or self._planned[0] != epoch:
-            if self._timed is not None:
-                self._timed.set_epoch(epoch)
-                self._shown = epoch
+            self._turn(epoch)
             self._planned = epoch, self._plan()
         return self._planned[1]
+
+    def _turn(self, epoch: int) -> None:
+        """Turn to an epoch, and the sampler with it: if it shows another later on, somebody else turned it."""
+        self._next = self._shown = epoch
+        if self._timed is not None:
+            self._timed.set_epoch(epoch)
 
     def _plan(self) -> list[Tensor]:
         order = _order(self.sampler, len(self._targets))
@@ -345,9 +349,9 @@ def _decoded(data: ImageData, part: str) -> Decoded:
 
 
 def _checked(images: object, count: int) -> Tensor:
-    if not isinstance(images, Tensor) or images.dim() != 4 or len(images) != count:
-        got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-        check.fail("what augment returns", f"a tensor of {count} images (B, C, H, W)", got)
+    if not isinstance(images, Tensor) or images.dim() != 4 or len(images) != count or not images.is_floating_point():
+        got = f"{images.dtype} {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        check.fail("what augment returns", f"a float tensor of {count} images (B, C, H, W)", got)
     return images
 
 

@@ -79,6 +79,9 @@ def open_data(
         raise ValueError(problem + check.nearest(unknown[0], takes))
     # What comes as text, from a command line, is a number or a yes and no only where the reader takes no text.
     typed = {key: literal(v) if isinstance(v, str) and "str" not in takes[key] else v for key, v in options.items()}
+    for key, value in typed.items():
+        if takes[key] == "bool" and not isinstance(value, bool):
+            check.fail(key, "true or false", repr(value))
     data: ImageData = read(*arguments, **typed)
     return data
 
@@ -131,8 +134,8 @@ def literal(text: str) -> Any:
     >>> literal("3"), literal("0.5"), literal("true"), literal("paper")
     (3, 0.5, True, 'paper')
     """
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    if text.lower() in ("true", "yes", "on", "false", "no", "off"):
+        return text.lower() in ("true", "yes", "on")
     for kind in (int, float):
         try:
             return kind(text)

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ _SHARD_IMAGES = 256  # so that a few large photographs, too, are shared out amon
 _SHARD_BYTES = 16 << 20
 _MANY_SHARDS, _LARGE_SHARD = 64, 256 << 20  # more than so many only when they would be larger than this
 _MOST_SHARDS = 512  # each stays open as a file
+_MOST_PIXELS = 4096  # on a side
 _LARGEST_SIDE = 224  # of images that nobody gave a size for
 _RESIDENT_BYTES = 128 << 20  # of the maps, at most
 _FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
@@ -53,7 +54,7 @@ class _Maps:
     """Memory maps of the shards. Pages are handed back now and then, so that what is resident has a bound."""
 
     def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
-        self._paths, self._shape = tuple(paths), shape
+        self._paths, self._shape = tuple(path.absolute() for path in paths), shape
         self._start()
 
     def _start(self) -> None:
@@ -80,13 +81,20 @@ class _Maps:
     def _mapped(self, shard: int) -> Pixels:
         with self._lock:
             if self._bounded is None:
-                whole = sum(path.stat().st_size for path in self._paths)
+                whole = sum(path.stat().st_size for path in self._paths if path.exists())
                 self._bounded = whole > _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
             if shard not in self._open:
-                with self._paths[shard].open("rb") as file:
+                with self._opened(shard) as file:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)
             return self._open[shard][1]
+
+    def _opened(self, shard: int) -> BinaryIO:
+        try:
+            return self._paths[shard].open("rb")
+        except FileNotFoundError:
+            hint = "The store was made anew for other images or another size, or is gone: open or build it again."
+            check.no_file(str(self._paths[shard]), "a shard of the store", hint)
 
     def _count(self, shard: int, images: int) -> None:
         with self._lock:
@@ -168,18 +176,22 @@ def build_store(
         return replace(data, images=_resized(files, as_size(size), fit))
     if not isinstance(files, ImageFiles):
         check.fail("the images of data", "files, to be decoded", "a store's; they are decoded")
-    resolved = as_size(size) or _first_size(files)
-    _check_owner(folder, data.name, files.root)
+    if not len(files):
+        check.fail(f"data {data.name!r}", "of at least one image", "none")
+    before = _owned_manifest(folder, data.name, files.root)
+    # A store keeps its size: the first row of a table may be another one today.
+    resolved = as_size(size) or as_size(before.get("size")) or _first_size(files)
     plan, slots, per_shard = _plan(files, folder, resolved, fit)
     _decode_missing(plan, folder, workers or available_cores())
     records = [json.loads(job.record.read_text()) for job in plan]
     failures = {path: reason for record in records for path, reason in record["unreadable"].items()}
     _list_failures(folder / "unreadable.csv", failures)
-    _check_failures(files, failures, folder / "unreadable.csv", unreadable)
     kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
+    _check_failures(files, failures, len(kept), folder / "unreadable.csv", unreadable)
     maps = _Maps([job.target for job in plan], (*resolved, 3))
     images = StoredImages(maps, resolved, per_shard, slots[kept])
-    note = (f"{check.amount(len(failures), 'unreadable image')} left out.",) if failures else ()
+    lost = len(files) - len(kept)
+    note = (f"{check.amount(lost, 'unreadable image')} left out.",) if lost else ()
     stored = replace(data.select(kept.tolist()), images=images, notes=(*data.notes, *note))
     _write_manifest(stored, images, folder, fit, plan, records)
     return stored
@@ -205,10 +217,10 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
             tuple(json.loads((folder / "ids.json").read_text(encoding="utf-8"))),
             tuple(manifest["notes"]),
         )
-        expected = manifest["fingerprint"]
+        expected = manifest["fingerprint"], manifest["slots_sha256"]
     except Exception as error:  # whatever a damaged file makes a reader raise
         check.fail(str(folder), "a whole store", f"damage ({type(error).__name__}: {error}); build it again")
-    if data.fingerprint != expected:
+    if (data.fingerprint, _checksum(samples["slots"])) != expected:
         check.fail(str(folder), "the samples of its manifest", "others; build the store again")
     for path, length, checksum in shards:
         found = path.stat().st_size if path.exists() else 0
@@ -237,8 +249,8 @@ def as_size(size: int | str | tuple[int, int] | None) -> tuple[int, int] | None:
     )
     parts = [int(p) if isinstance(p, str) and p.strip().isdigit() else p for p in parts]
     parts = parts * 2 if len(parts) == 1 else parts
-    if len(parts) != 2 or not all(check.is_count(p) for p in parts):
-        check.fail("size", "a number of pixels, or height and width as 64x48", repr(size))
+    if len(parts) != 2 or not all(check.is_count(p) and p <= _MOST_PIXELS for p in parts):
+        check.fail("size", f"a number of pixels up to {_MOST_PIXELS}, or height and width as 64x48", repr(size))
     return int(parts[0]), int(parts[1])
 
 
@@ -331,7 +343,8 @@ def _decode_missing(plan: list[_Job], folder: Path, workers: int) -> None:
 
 
 def _run(jobs: list[_Job], workers: int) -> Iterable[int]:
-    calls = [(str(job.root), job.paths, job.size, job.fit, str(job.target)) for job in jobs]
+    # A process that is used again may have been started in another folder.
+    calls = [(str(job.root.absolute()), job.paths, job.size, job.fit, str(job.target.absolute())) for job in jobs]
     if workers == 1:
         return (write_shard(*call) for call in calls)
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
@@ -364,12 +377,12 @@ def _list_failures(path: Path, failures: dict[str, str]) -> None:
     console.say(f"{check.amount(len(failures), 'image')} cannot be read; {path} lists them.")
 
 
-def _check_failures(files: ImageFiles, failures: dict[str, str], listed_in: Path, unreadable: str) -> None:
+def _check_failures(files: ImageFiles, failures: dict[str, str], kept: int, listed_in: Path, unreadable: str) -> None:
     if failures and unreadable == "raise":
         path, reason = next(iter(failures.items()))
         got = f"{len(failures):,} that are not, such as {path} ({reason}); {listed_in} lists them"
         check.fail(str(files.root), f"a folder of {len(files):,} readable images", got)
-    if len(failures) == len(files):
+    if not kept:
         check.fail(str(files.root), "a folder with readable images", f"none of {len(files):,}; {listed_in} says why")
 
 
@@ -392,11 +405,12 @@ def _write_manifest(
         "source": str(plan[0].root.resolve()),
         "source_fingerprint": hashlib.sha256("".join(job.target.name for job in plan).encode()).hexdigest(),
         "fingerprint": data.fingerprint,
+        "slots_sha256": _checksum(images.slots),
     }
     text = json.dumps(manifest, indent=1).encode()
     path = folder / "manifest.json"
     if path.exists():
-        if path.read_bytes() == text:
+        if path.read_bytes() == text and _opens(folder):
             return  # nothing is written to a store that is as it should be: it may be read-only
         path.unlink()
     smallest = np.int16 if max(data.space.sizes) < 2**15 else np.int64
@@ -421,18 +435,31 @@ def _remove_others(folder: Path, stems: set[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _check_owner(folder: Path, name: str, root: Path) -> None:
-    """Refuse to replace the store of other data."""
+def _checksum(slots: NDArray[np.int64]) -> str:
+    return hashlib.sha256(slots.astype("<i8").tobytes()).hexdigest()
+
+
+def _opens(folder: Path) -> bool:
+    try:
+        open_store(folder)
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def _owned_manifest(folder: Path, name: str, root: Path) -> dict[str, Any]:
+    """Return the manifest that stands in the folder, if any; refuse to replace the store of other data."""
     if not is_store(folder):
-        return
+        return {}
     try:
         manifest = _read_manifest(folder / "manifest.json")
         owner = manifest["name"], manifest["source"]
     except (ValueError, KeyError):
-        return  # damaged, and about to be made anew
+        return {}  # damaged, and about to be made anew
     if owner != (name, str(root.resolve())):
         got = f"that of {owner[0]!r} from {owner[1]}; choose another folder, or delete this one"
         check.fail(str(folder), f"the store of {name!r} from {root.resolve()}", got)
+    return manifest
 
 
 def _write_if_new(path: Path, content: bytes) -> None:
@@ -446,7 +473,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         check.no_file(str(path), "the manifest of a store", "build_store makes one.")
     except ValueError as error:
-        check.fail(str(path), "the manifest of a store", f"no JSON ({error})")
+        check.fail(str(path), "the manifest of a store", f"no JSON ({error}); build the store again")
     version = manifest.get("version") if isinstance(manifest, dict) else None
     if version != VERSION:
         check.fail(str(path), f"of version {VERSION}", f"version {version}; build the store again")

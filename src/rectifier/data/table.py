@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rectifier import check
 from rectifier.data.dataset import ImageData, ImageFiles
-from rectifier.data.files import Columns, read_csv
+from rectifier.data.files import Columns, check_header, read_csv
 from rectifier.data.split import SHARES, duplicate_groups, joined, stratified_split, uncovered
 from rectifier.labels import LabelSpace, is_missing
 
@@ -80,7 +80,7 @@ def read_table(
     wanted = list(fixed.names) if fixed else listed(labels)
     _check_columns(table, image=image, split=split, group=group, labels=wanted, ignore=listed(ignore))
     image = image or _image_column(table)
-    split = split or _split_column(table)
+    split = split or _split_column(table, {*wanted, *listed(ignore)})
     files = ImageFiles(images or path.parent, _image_paths(table, image, images or path.parent))
     taken = {image, split, group, *listed(ignore)}
     candidates = wanted or [c for c in table.columns if c not in taken]
@@ -94,7 +94,7 @@ def read_table(
     found = fixed or LabelSpace.infer({column: set(listing) for column, listing in values.items()})
     targets = _encode(table, values, found)
     parts, split_notes = _split(table, split, group, files, targets, found, shares, seed)
-    notes += [*_suspected_missing(found), *split_notes]
+    notes += [*_suspected_missing(found, listed(missing)), *split_notes]
     return ImageData(path.stem, files, targets, found, parts, files.paths, tuple(notes))
 
 
@@ -163,6 +163,7 @@ def _read_parquet(path: Path) -> Columns:
         # Lists, structures and bytes are neither paths nor classes: their type is written for them.
         plain = not (types.is_nested(column.type) or types.is_binary(column.type))
         columns[name.strip()] = [_as_text(v) for v in column.to_pylist()] if plain else [str(column.type)] * len(column)
+    check_header(path, [name.strip() for name in table.column_names])
     return Columns(str(path), columns, list(range(1, table.num_rows + 1)))
 
 
@@ -231,10 +232,14 @@ def _absent(files: ImageFiles) -> list[str]:
     return [f"Of {len(files):,} images {len(absent):,} are not there, such as {absent[0]}."] if absent else []
 
 
-def _split_column(table: Columns) -> str | None:
+def _split_column(table: Columns, other: set[str]) -> str | None:
     """Return the first column with a usual name that names any part: one misspelt value does not make it a label."""
     for column, values in table.columns.items():
-        if column.lower() in _SPLIT_COLUMNS and any(_part(value) is not None for value in values):
+        if (
+            column not in other
+            and column.lower() in _SPLIT_COLUMNS
+            and any(_part(value) is not None for value in values)
+        ):
             return column
     return None
 
@@ -327,7 +332,8 @@ def _split(
         if part is None:
             what = f"{table.place(row)} column {column!r}"
             problem = check.sentence(what, "train, validation or test", repr(value))
-            raise ValueError(problem + check.nearest(value.lower(), PART_NAMES))
+            hint = f" If it is no split: --set ignore={column}, or name the labels, --set labels=..."
+            raise ValueError(problem + (check.nearest(value.lower(), PART_NAMES) or hint))
         parts.append(part)
     if 0 not in parts:
         check.fail(table.path, f"a table with train in its column {column!r}", "none")
@@ -364,10 +370,14 @@ def fill_validation(
     return split, [*notes, f"No validation part: a tenth of train was drawn for it by seed {seed}."]
 
 
-def _suspected_missing(space: LabelSpace) -> list[str]:
-    return [
-        f"Label {name!r} has the class {c!r}: --set missing={c} makes it a missing label."
+def _suspected_missing(space: LabelSpace, marks: list[str]) -> list[str]:
+    """Say which classes look like missing labels, with one option that makes all of them so."""
+    found = {
+        c: name
         for name, classes in zip(space.names, space.classes, strict=True)
         for c in classes
         if c.lower() in _PERHAPS_MISSING
-    ]
+    }
+    listing = ", ".join(f"{c!r} of label {name!r}" for c, name in found.items())
+    option = ",".join([*marks, *found])
+    return [f"Perhaps no class, but a missing label: {listing}; --set missing={option} says so."] if found else []
