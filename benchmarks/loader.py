@@ -33,7 +33,8 @@ from rich.table import Table
 from rectifier import console as messages
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.data.loader import Loader, statistics
+from rectifier.data.loader import Loader
+from rectifier.data.normalise import statistics
 from rectifier.data.sources import open_data
 from rectifier.data.store import build_store
 

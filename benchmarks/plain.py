@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.data.loader import Normalisation
+from rectifier.data.normalise import Normalisation
 
 
 class PlainDataset(Dataset[tuple[Tensor, Tensor]]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +10,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 DESIGNS = [(level, kind) for level in ("class", "instance") for kind in ("relative", "absolute", "distribution")]
+
+
+def capture(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """Capture a function as a CUDA graph: the graph, and what it will write its results into."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+    return graph, captured
 
 
 class Batch(NamedTuple):

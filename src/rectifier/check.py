@@ -6,7 +6,7 @@ name is misspelt, the nearest valid one. Values give ``ValueError``, types ``Typ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from math import isfinite
 from numbers import Integral, Real
@@ -69,6 +69,14 @@ def option_names(given: Iterable[str], valid: Iterable[str]) -> None:
         raise TypeError(sentence("every option", wanted, repr(unknown[0])) + nearest(unknown[0], valid))
 
 
+def options_of(owner: str, given: Iterable[str], valid: Collection[str]) -> None:
+    """Raise ``ValueError`` for an option that ``owner`` does not take, naming the nearest that it does."""
+    unknown = [name for name in given if name not in valid]
+    if unknown:
+        wanted = f"among {', '.join(valid) or 'none'}"
+        raise ValueError(sentence(f"every option of {owner}", wanted, repr(unknown[0])) + nearest(unknown[0], valid))
+
+
 def raise_all(complaints: Iterable[str | None]) -> None:
     """Raise every complaint at once, so that nobody mends their call one option at a time."""
     found = [complaint for complaint in complaints if complaint]
@@ -83,6 +91,10 @@ def is_real(value: object) -> TypeGuard[float]:
 
 def is_count(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def is_natural(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
 def share(what: str, value: object) -> str | None:

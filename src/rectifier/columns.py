@@ -110,7 +110,7 @@ def _on_each_label(function: Callable[[Tensor, int], Tensor], logits: Tensor, si
         return function(logits.reshape(-1, len(sizes), sizes[0]), -1).flatten(1)
     blocks = [function(block, -1).flatten(1) for block in _padded_blocks(logits, sizes)]
     return _rearrange(
-        torch.cat(blocks, 1), _padded_to_plain(sizes, logits.device), _plain_to_padded(sizes, logits.device)
+        torch.cat(blocks, 1), padded_to_plain(sizes, logits.device), _plain_to_padded(sizes, logits.device)
     )
 
 
@@ -160,8 +160,8 @@ _MOST_PADDING = 4
 
 def _padded_blocks(logits: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
     """Return the labels as ``(N, labels, width)`` tensors, one per group of similar sizes, filled up with -inf."""
-    there, back = _plain_to_padded(sizes, logits.device), _padded_to_plain(sizes, logits.device)
-    shapes = [(len(group), max(sizes[label] for label in group)) for group in _size_groups(sizes)]
+    there, back = _plain_to_padded(sizes, logits.device), padded_to_plain(sizes, logits.device)
+    shapes = [(len(group), max(sizes[label] for label in group)) for group in size_groups(sizes)]
     blocks = _rearrange(logits, there, back, float("-inf")).split([labels * width for labels, width in shapes], dim=1)
     return [block.reshape(-1, *shape) for block, shape in zip(blocks, shapes, strict=True)]
 
@@ -193,7 +193,7 @@ def _plain_to_padded(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 @table
-def _padded_to_plain(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def padded_to_plain(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """``(K,)``: where each column stands among the padded ones."""
     where = {column: position for position, column in enumerate(_padded_columns(sizes))}
     return _on_device(tuple(where[column] for column in range(sum(sizes))), device)
@@ -202,11 +202,11 @@ def _padded_to_plain(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 @table
 def _label_order(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """``(A,)``: where each label stands after the groups are joined."""
-    joined = list(chain.from_iterable(_size_groups(sizes)))
+    joined = list(chain.from_iterable(size_groups(sizes)))
     return _on_device(tuple(joined.index(label) for label in range(len(sizes))), device)
 
 
-def _size_groups(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def size_groups(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Label numbers that are padded together."""
     if len(sizes) * max(sizes) <= _MOST_PADDING * sum(sizes):
         return (tuple(range(len(sizes))),)
@@ -219,7 +219,7 @@ def _size_groups(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 def _padded_columns(sizes: tuple[int, ...]) -> tuple[int, ...]:
     start, nothing = first_columns(sizes), sum(sizes)
     padded: list[int] = []
-    for group in _size_groups(sizes):
+    for group in size_groups(sizes):
         width = max(sizes[label] for label in group)
         padded += [start[a] + j if j < sizes[a] else nothing for a in group for j in range(width)]
     return tuple(padded)

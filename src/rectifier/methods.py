@@ -88,11 +88,7 @@ def build_objective(
     tensor([0.2222])
     """
     method = find_method(name)
-    unknown = [key for key in options if key not in method.options]
-    if unknown:
-        listed = ", ".join(method.options) or "none"
-        problem = check.sentence(f"every option of method {name!r}", f"among {listed}", repr(unknown[0]))
-        raise ValueError(problem + check.nearest(unknown[0], method.options))
+    check.options_of(f"method {name!r}", options, method.options)
     if tuple(map(len, counts)) != space.sizes:
         check.fail("counts", f"those of the label space, {space.sizes}", tuple(map(len, counts)))
     return method.loss(counts, space, gather=gather, **options)

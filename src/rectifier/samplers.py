@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import partial
 from math import gcd
-from numbers import Integral
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
 import torch
@@ -53,11 +52,11 @@ class EpochSampler(Sampler[T_co], ABC):
         counted = check.is_count(self.num_replicas)
         # The group's rank says nothing about another number of replicas: several ranks would draw one shard.
         known = rank is not None or self.num_replicas == world
-        ranked = not counted or (known and _is_natural(self.rank) and self.rank < self.num_replicas)
+        ranked = not counted or (known and check.is_natural(self.rank) and self.rank < self.num_replicas)
         check.raise_all(
             [
                 *self.complaints(),
-                check.number("seed", seed, "an integer from 0", _is_natural(seed)),
+                check.number("seed", seed, "an integer from 0", check.is_natural(seed)),
                 check.number("num_replicas", num_replicas, "a positive integer", counted),
                 check.number("rank", rank, f"an integer from 0 and below num_replicas ({self.num_replicas})", ranked),
             ]
@@ -80,7 +79,7 @@ class EpochSampler(Sampler[T_co], ABC):
 
     def set_epoch(self, epoch: int) -> None:
         """Turn to the plan of another epoch, counted from 0."""
-        check.raise_all([check.number("epoch", epoch, "an integer from 0", _is_natural(epoch))])
+        check.raise_all([check.number("epoch", epoch, "an integer from 0", check.is_natural(epoch))])
         self.epoch = epoch
 
     def plan(self) -> Tensor:
@@ -443,7 +442,3 @@ def _places(group: Tensor) -> Tensor:
     counts = group.bincount()
     by_group = torch.arange(len(group)) - (counts.cumsum(0) - counts)[group[order]]
     return torch.empty_like(group).scatter(0, order, by_group)
-
-
-def _is_natural(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0

@@ -17,7 +17,7 @@ from torch import Tensor
 from rectifier import LabelSpace, Loader, build_store
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.data.loader import Normalisation, statistics
+from rectifier.data.normalise import Normalisation, statistics
 from rectifier.samplers import ClassBatchSampler, OverSampler, UniformSampler
 
 DEVICES = [
@@ -285,7 +285,7 @@ def test_statistics_need_a_training_part(data: ImageData) -> None:
 
 
 def test_reading_ahead_stops_with_the_epoch(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rectifier.data.loader.available_cores", lambda: 2)  # one thread reads
+    monkeypatch.setattr("rectifier.data.pixels.available_cores", lambda: 2)  # one thread reads
     read = []
 
     class Slow(ImageArray):

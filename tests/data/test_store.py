@@ -18,10 +18,12 @@ import torch
 from PIL import Image
 
 from rectifier import LabelSpace
+from rectifier.data import shards
 from rectifier.data import store as stores
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.decode import decode, write_whole
-from rectifier.data.store import StoredImages, as_size, build_store, is_store, open_store
+from rectifier.data.shards import StoredImages
+from rectifier.data.store import as_size, build_store, is_store, open_store
 
 SIZE = (10, 8)
 
@@ -516,12 +518,12 @@ def test_pages_are_handed_back_and_read_again(data: ImageData, tmp_path: Path, m
             handed_back.append(option)
             super().madvise(option, *rest)
 
-    monkeypatch.setattr(stores.mmap, "mmap", Watched)
+    monkeypatch.setattr(mmap, "mmap", Watched)
     stored = build_store(data, tmp_path / "store", SIZE)
     pixels(stored)
     assert not handed_back  # a small store may stay
-    monkeypatch.setattr(stores, "_FAULT_BYTES", 1)
-    monkeypatch.setattr(stores, "_RESIDENT_BYTES", 1)
+    monkeypatch.setattr(shards, "_FAULT_BYTES", 1)
+    monkeypatch.setattr(shards, "_RESIDENT_BYTES", 1)
     stored = open_store(tmp_path / "store")
     for _ in range(3):
         np.testing.assert_array_equal(pixels(stored), decoded_anew(data))

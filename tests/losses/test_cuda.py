@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cases import DESIGNS, Batch, make_batch
+from cases import DESIGNS, Batch, capture, make_batch
 from rectifier import ClassRectificationLoss, RectifiedCrossEntropy
 
 pytestmark = [
@@ -53,14 +53,7 @@ def test_a_captured_loss_follows_its_inputs(level: str, comparison: str, layout:
         value = loss(logits, targets, features)
         return value, torch.autograd.grad(value, source)[0]
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = run()
+    graph, captured = capture(run)
     for seed in range(1, 4):
         other = make_batch(sizes, 50, seed, dtype=torch.float32, missing=0.2)
         with torch.no_grad():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from network_forms import FORMS, LAYOUTS, images_for, make
 
+from cases import capture
 from rectifier.networks.head import MultiLabelHead
 
 pytestmark = [
@@ -41,14 +42,7 @@ def test_a_captured_network_follows_its_input(form: str) -> None:
         gradients = torch.autograd.grad(logits.square().mean() + features.mean(), list(network.head.parameters()))
         return logits, features, *gradients
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = run()
+    graph, captured = capture(run)
     for seed in range(1, 3):
         images.copy_(images_for(network, 8, seed))
         graph.replay()

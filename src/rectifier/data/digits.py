@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -36,7 +34,7 @@ def digits(*, ratio: float = 20.0, seed: int = 0) -> ImageData:
     check.raise_all(
         [
             check.number("ratio", ratio, f"from 1 (as they are) to {MAX_RATIO}", in_range),
-            check.number("seed", seed, "a non-negative integer", isinstance(seed, Integral) and seed >= 0),
+            check.number("seed", seed, "a non-negative integer", check.is_natural(seed)),
         ]
     )
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]

@@ -11,8 +11,8 @@ import torch
 from rectifier import check
 from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.data.files import find_folder, read_csv
+from rectifier.data.parts import drawn_split
 from rectifier.data.split import SHARES, describe_dropped, drop_rare, duplicate_groups
-from rectifier.data.table import drawn_split
 from rectifier.labels import LabelSpace
 
 LABELS = ("gender", "masterCategory", "subCategory", "articleType", "baseColour", "season", "year", "usage")

@@ -9,8 +9,9 @@ import torch
 
 from rectifier import check
 from rectifier.data.dataset import ImageData, ImageFiles
+from rectifier.data.parts import PART_NAMES, drawn_split, fill_validation
 from rectifier.data.split import SHARES
-from rectifier.data.table import IMAGE_SUFFIXES, PART_NAMES, drawn_split, fill_validation
+from rectifier.data.table import IMAGE_SUFFIXES
 from rectifier.labels import LabelSpace
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from numbers import Integral
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,12 +13,11 @@ from torch import Tensor
 from rectifier import check, console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
-from rectifier.data.store import available_cores
+from rectifier.data.normalise import Normalisation, statistics
+from rectifier.data.pixels import AT_ONCE, Resident, Source, Streamed, free_memory
 from rectifier.samplers import UniformSampler
 
 MODES = ("auto", "resident", "streamed")
-_STATISTICS_FROM = 64 << 20  # bytes of pixels, at most
-_AT_ONCE = 32 << 20  # bytes of pixels that become batches in one go on a GPU
 
 
 class Batch(NamedTuple):
@@ -31,19 +26,6 @@ class Batch(NamedTuple):
     images: Tensor
     targets: Tensor
     positions: Tensor
-
-
-@dataclass(frozen=True)
-class Normalisation:
-    """Mean and standard deviation of each channel, of pixels from 0 to 1."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        numbers = (*self.mean, *self.std)
-        if len(self.mean) != len(self.std) or not all(map(check.is_real, numbers)) or min(self.std) <= 0:
-            check.fail("a normalisation", "a mean and a positive deviation for each channel", repr(self))
 
 
 class Loader:
@@ -104,7 +86,7 @@ class Loader:
                 check.number("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
                 check.number("ahead", ahead, "a positive integer", check.is_count(ahead)),
                 check.share("memory_share", memory_share),
-                check.number("seed", seed, "an integer from 0", _is_natural(seed)),
+                check.number("seed", seed, "an integer from 0", check.is_natural(seed)),
                 check.number("augment", augment, "callable, or None", augment is None or callable(augment)),
                 check.number("shuffle", shuffle, "False beside a sampler", not (shuffle and sampler is not None)),
             ]
@@ -123,10 +105,10 @@ class Loader:
         self._next = self._shown = int(getattr(self._timed, "epoch", 0))
         self._planned: tuple[int, list[Tensor]] | None = None
         self.mode, self.description = _chosen_mode(mode, memory_share, images, part, len(positions), self.device)
-        self._source: _Source = (
-            _Resident(images, positions, self.device)
+        self._source: Source = (
+            Resident(images, positions, self.device)
             if self.mode == "resident"
-            else _Streamed(images, positions, self.device, ahead)
+            else Streamed(images, positions, self.device, ahead)
         )
         console.say(self.description)
 
@@ -140,7 +122,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the next epoch: with it the order and the augmentation."""
-        check.raise_all([check.number("epoch", epoch, "an integer from 0", _is_natural(epoch))])
+        check.raise_all([check.number("epoch", epoch, "an integer from 0", check.is_natural(epoch))])
         self._turn(int(epoch))
 
     def __len__(self) -> int:
@@ -191,7 +173,7 @@ class Loader:
     def _groups(self, batches: list[Tensor]) -> list[list[Tensor]]:
         """Put batches together that are made in one go: a GPU would spend its time on starting small operations."""
         alone = self.device.type == "cpu" or not (self.augment is None or isinstance(self.augment, CropAndFlip))
-        count = 1 if alone else max(1, _AT_ONCE // (max(map(len, batches)) * self._image_bytes))
+        count = 1 if alone else max(1, AT_ONCE // (max(map(len, batches)) * self._image_bytes))
         return [batches[i : i + count] for i in range(0, len(batches), count)]
 
     def _draws(self, epoch: int, count: int) -> Tensor | None:
@@ -227,116 +209,6 @@ class Loader:
             return images
         mean, std = (images.new_tensor(v).view(-1, 1, 1) for v in (self.normalisation.mean, self.normalisation.std))
         return (images - mean) / std
-
-
-def statistics(data: ImageData) -> Normalisation:
-    """Return mean and deviation of the training part's channels, from up to 64 MiB of images spread over it."""
-    images = cast(Decoded, data.images)
-    positions = data.indices("train").numpy()
-    if not len(positions):
-        check.fail(
-            f"data {data.name!r}", "with a training part to normalise by", "none; pass normalise=Normalisation(...)"
-        )
-    count = min(len(positions), max(1, _STATISTICS_FROM // int(np.prod(images.shape))))
-    spread = positions[np.linspace(0, len(positions) - 1, count).astype(np.int64)]
-    tally = np.zeros((images.shape[2], 256))
-    for part in np.array_split(spread, -(-count // 64)):
-        pixels = images.gather(part)
-        tally += np.stack([np.bincount(pixels[..., c].ravel(), minlength=256) for c in range(images.shape[2])])
-    shares, values = tally / tally.sum(1, keepdims=True), np.arange(256) / 255
-    mean = shares @ values
-    std = np.sqrt(np.maximum(shares @ values**2 - mean**2, 1e-6))
-    return Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on a device, for this process."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    found = [_number_in("/proc/meminfo", "MemAvailable:", 1 << 10)]
-    limit, used = (_number_in(f"/sys/fs/cgroup/memory.{name}", "", 1) for name in ("max", "current"))
-    if limit is not None and used is not None:
-        found.append(limit - used)
-    return max(0, min((n for n in found if n is not None), default=4 << 30))
-
-
-def _number_in(path: str, name: str, unit: int) -> int | None:
-    """Return the number behind ``name`` in a file of the system, None where there is none (no limit, other systems)."""
-    try:
-        line = next(line for line in Path(path).read_text().splitlines() if line.startswith(name))
-        return int(line.removeprefix(name).split()[0]) * unit
-    except (OSError, StopIteration, ValueError, IndexError):
-        return None
-
-
-class _Source(Protocol):
-    """Where a loader's pixels come from."""
-
-    def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Yield the pixels ``(n, H, W, C)`` at each of these lists of positions, which are on the device too."""
-        ...
-
-
-class _Resident:
-    """The whole part on the device."""
-
-    def __init__(self, images: Decoded, positions: Tensor, device: torch.device) -> None:
-        self._rows: Tensor | None = None
-        if isinstance(images, ImageArray) and device.type == "cpu":
-            # They are in memory already: no second copy, but a detour over their rows.
-            self._pixels, self._rows = torch.from_numpy(images.pixels), positions
-            return
-        self._pixels = torch.empty((len(positions), *images.shape), dtype=torch.uint8, device=device)
-        step = max(1, _AT_ONCE // int(np.prod(images.shape)))
-        for start in range(0, len(positions), step):
-            chunk = images.gather(positions[start : start + step].numpy())
-            self._pixels[start : start + len(chunk)] = torch.from_numpy(chunk).to(device)
-
-    def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
-        for index in on_device:
-            yield self._pixels.index_select(0, index if self._rows is None else self._rows[index])
-
-
-class _Streamed:
-    """Pixels from the memory map, read ahead by threads; to a GPU through pinned memory and a stream of their own."""
-
-    def __init__(self, images: Decoded, positions: Tensor, device: torch.device, ahead: int) -> None:
-        self._images, self._rows, self._device, self._ahead = images, positions.numpy(), device, ahead
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
-        threads = min(self._ahead, max(1, available_cores() // 2))
-        with ThreadPoolExecutor(threads, "rectifier-loader") as readers:
-            waiting: deque[Future[tuple[Tensor, Any]]] = deque()
-            try:
-                for index in positions:
-                    waiting.append(readers.submit(self._fetch, index))
-                    if len(waiting) > self._ahead:
-                        yield self._take(waiting.popleft())
-                while waiting:
-                    yield self._take(waiting.popleft())
-            finally:
-                for future in waiting:
-                    future.cancel()
-
-    def _fetch(self, index: Tensor) -> tuple[Tensor, Any]:
-        rows = self._rows[index.numpy()]
-        if self._stream is None:
-            return torch.from_numpy(self._images.gather(rows)).to(self._device), None
-        pinned = torch.empty((len(rows), *self._images.shape), dtype=torch.uint8, pin_memory=True)
-        self._images.gather(rows, pinned.numpy())
-        with torch.cuda.stream(self._stream):
-            moved = pinned.to(self._device, non_blocking=True)
-            done = self._stream.record_event()
-        return moved, (done, pinned)
-
-    def _take(self, future: Future[tuple[Tensor, Any]]) -> Tensor:
-        moved, copy = future.result()
-        if copy is not None:
-            current = torch.cuda.current_stream(self._device)
-            current.wait_event(copy[0])
-            moved.record_stream(current)  # its memory must not be reused before this stream is done with it
-        return moved
 
 
 def _decoded(data: ImageData, part: str) -> Decoded:
@@ -420,7 +292,3 @@ def _check_positions(order: Tensor, samples: int) -> None:
 def _mixed(*numbers: int) -> int:
     """Mix seed, epoch and rank to one seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
-
-
-def _is_natural(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0

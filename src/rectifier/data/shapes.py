@@ -7,7 +7,6 @@ Scale, rotation, shade and exact place vary, so that the attributes must be lear
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -137,7 +136,7 @@ def shapes(
             _within("ratio", ratio, 1, MAX_RATIO),
             _within("missing", missing, 0, 1),
             _within("noise", noise, 0, 0.5),
-            check.number("seed", seed, "a non-negative integer", isinstance(seed, Integral) and seed >= 0),
+            check.number("seed", seed, "a non-negative integer", check.is_natural(seed)),
         ]
     )
     side, space = _side(size), _space(labels)

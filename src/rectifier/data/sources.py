@@ -73,10 +73,7 @@ def open_data(
         if "seed" not in takes:
             check.fail("seed", f"left out for {name!r}, which draws nothing", seed)
         options.setdefault("seed", seed)
-    unknown = [key for key in options if key not in takes]
-    if unknown:
-        problem = check.sentence(f"every option of {name}", f"among {', '.join(takes) or 'none'}", repr(unknown[0]))
-        raise ValueError(problem + check.nearest(unknown[0], takes))
+    check.options_of(name, options, takes)
     # What comes as text, from a command line, is a number or a yes and no only where the reader takes no text.
     typed = {key: literal(v) if isinstance(v, str) and "str" not in takes[key] else v for key, v in options.items()}
     for key, value in typed.items():

@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +55,7 @@ def stratified_split(
             check.number(
                 "shares", shares, "three numbers for train, validation and test, the first above 0", _ok(shares)
             ),
-            check.number("seed", seed, "a non-negative integer", isinstance(seed, Integral) and seed >= 0),
+            check.number("seed", seed, "a non-negative integer", check.is_natural(seed)),
         ]
     )
     units, unit_of_sample = _units(len(targets), groups)

@@ -13,22 +13,13 @@ from torch import Tensor
 from rectifier import check
 from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.data.files import Columns, check_header, read_csv
-from rectifier.data.split import SHARES, duplicate_groups, joined, stratified_split, uncovered
+from rectifier.data.parts import PART_NAMES, drawn_split, fill_validation, listed, together
+from rectifier.data.split import SHARES
 from rectifier.labels import LabelSpace, is_missing
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
 )
-PART_NAMES = {
-    "train": 0,
-    "training": 0,
-    "val": 1,
-    "valid": 1,
-    "validation": 1,
-    "dev": 1,
-    "test": 2,
-    "testing": 2,
-}
 _IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_name", "img")
 _SPLIT_COLUMNS = ("split", "part", "partition", "set", "subset", "fold")
 _PERHAPS_MISSING = ("na", "n/a", "nan", "null", "none", "unknown", "?", "-")
@@ -96,55 +87,6 @@ def read_table(
     parts, split_notes = _split(table, split, group, files, targets, found, shares, seed)
     notes += [*_suspected_missing(found, listed(missing)), *split_notes]
     return ImageData(path.stem, files, targets, found, parts, files.paths, tuple(notes))
-
-
-def listed(value: object) -> list[str]:
-    """Bring a list, text with commas between, or a single value to a list."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return [str(part) for part in value] if isinstance(value, Iterable) else [str(value)]
-
-
-def as_shares(value: str | Sequence[float]) -> list[float]:
-    """Bring ``0.7/0.1/0.2`` or a list to a list of numbers."""
-    try:
-        return [float(part) for part in (listed(value.replace("/", ",")) if isinstance(value, str) else value)]
-    except (TypeError, ValueError):
-        check.fail("shares", "three numbers for train, validation and test", repr(value))
-
-
-def drawn_split(
-    files: ImageFiles,
-    targets: Tensor,
-    space: LabelSpace,
-    shares: str | Sequence[float],
-    seed: int,
-    groups: Sequence[object] | None = None,
-) -> tuple[Tensor, list[str]]:
-    """Draw a stratified split that keeps groups, and exact duplicates, on one side; and say what was done."""
-    wanted = as_shares(shares)
-    groups = duplicate_groups(files.root, files.paths) if groups is None else groups
-    split = stratified_split(targets, space, shares=wanted, seed=seed, groups=groups)
-    parts = "/".join(f"{share / sum(wanted):.3g}" for share in wanted)
-    notes = [f"Split drawn by seed {seed}, stratified over all labels, {parts}."]
-    together = len(groups) - len(set(groups))
-    if together:
-        moved = "stays" if together == 1 else "stay"
-        notes.append(f"{check.amount(together, 'image')} {moved} with another that is equal, or of one group with it.")
-    if odd := _contradictions(groups, targets):
-        notes.append(f"Equal or grouped images with different labels: {check.amount(odd, 'group')}.")
-    if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
-        notes.append(f"Too rare to be in every part: {check.amount(len(bare), 'class')}.")
-    return split, notes
-
-
-def _contradictions(groups: Sequence[object], targets: Tensor) -> int:
-    """Count the groups whose images do not all have the same targets."""
-    first: dict[object, tuple[int, ...]] = {}
-    rows = zip(groups, map(tuple, targets.tolist()), strict=True)
-    return len({group for group, row in rows if first.setdefault(group, row) != row})
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -325,7 +267,7 @@ def _split(
 ) -> tuple[Tensor, list[str]]:
     groups = None if group is None else [g.strip() or row for row, g in enumerate(table.columns[group])]
     if column is None:
-        return drawn_split(files, targets, space, shares, seed, _together(files, groups))
+        return drawn_split(files, targets, space, shares, seed, together(files, groups))
     parts = []
     for row, value in enumerate(table.columns[column]):
         part = _part(value)
@@ -338,36 +280,6 @@ def _split(
     if 0 not in parts:
         check.fail(table.path, f"a table with train in its column {column!r}", "none")
     return fill_validation(torch.tensor(parts), files, targets, space, seed, f"Split by column {column!r}.", groups)
-
-
-def _together(files: ImageFiles, groups: Sequence[object] | None) -> list[object]:
-    """Return one entry per file, equal where the content or the group is."""
-    copies = duplicate_groups(files.root, files.paths)
-    return copies if groups is None else joined(groups, copies)
-
-
-def fill_validation(
-    split: Tensor,
-    files: ImageFiles,
-    targets: Tensor,
-    space: LabelSpace,
-    seed: int,
-    note: str,
-    groups: Sequence[object] | None = None,
-) -> tuple[Tensor, list[str]]:
-    """Draw a validation part from train where a split has none; choosing on the test part would spoil it."""
-    notes = [note] if bool((split == 2).any()) else [note, "There is no test part."]
-    if bool((split == 1).any()):
-        return split, notes
-    train = (split == 0).nonzero()[:, 0]
-    inside = ImageFiles(files.root, tuple(files.paths[i] for i in train.tolist()))
-    chosen = None if groups is None else [groups[i] for i in train.tolist()]
-    drawn, _ = drawn_split(inside, targets[train], space, (0.9, 0.1, 0), seed, _together(inside, chosen))
-    split = split.clone()
-    split[train] = drawn
-    if not bool((drawn == 1).any()):
-        return split, [*notes, "There is no validation part, and train is too small to draw one from it."]
-    return split, [*notes, f"No validation part: a tenth of train was drawn for it by seed {seed}."]
 
 
 def _suspected_missing(space: LabelSpace, marks: list[str]) -> list[str]:

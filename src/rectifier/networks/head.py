@@ -7,8 +7,7 @@ weight is distributed as in ``nn.Linear`` layers made one by one.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import chain, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,6 @@ from torch.nn.functional import relu
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
-from rectifier.labels import first_columns
 from rectifier.networks.options import Widths, as_widths, count_complaint, dropout_complaint, widths_complaint
 from rectifier.networks.output import Output
 
@@ -111,11 +109,13 @@ class LabelClassifier(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(sum(sizes), features))
         self.bias = nn.Parameter(torch.empty(sum(sizes)))
-        layout = _layout(sizes)
-        self.blocks = layout.blocks
+        groups = columns.size_groups(sizes)
+        self.blocks = tuple((len(group), max(sizes[label] for label in group)) for group in groups)
+        order = torch.tensor(list(chain.from_iterable(groups))) if len(groups) > 1 else None
+        place = columns.padded_to_plain(sizes, self.weight.device).clone() if len(set(sizes)) > 1 else None
         # Follow from the sizes, so they are in no saved file; buffers, so that they are on the device before a capture.
-        self.register_buffer("order", _numbers(layout.order) if len(layout.blocks) > 1 else None, persistent=False)
-        self.register_buffer("place", _numbers(layout.place) if len(set(sizes)) > 1 else None, persistent=False)
+        self.register_buffer("order", order, persistent=False)
+        self.register_buffer("place", place, persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -142,40 +142,6 @@ class LabelClassifier(nn.Module):
         # Copied to their places and not gathered from them: the gradient is then a plain selection, no sum of atoms.
         padded = rows.new_zeros((sum(labels * width for labels, width in self.blocks), *rows.shape[1:]))
         return padded.index_copy(0, self.place, rows)
-
-
-class Layout(NamedTuple):
-    """Where the columns of unequal labels stand once they are filled up."""
-
-    order: tuple[int, ...]  # (A,) the labels, block after block
-    blocks: tuple[tuple[int, int], ...]  # of each block: how many labels, how wide
-    place: tuple[int, ...]  # (K,) where each column stands among the padded ones
-
-
-_MOST_PADDING = 4
-
-
-def _layout(sizes: tuple[int, ...]) -> Layout:
-    """Lay labels out in blocks: one, unless a long label would make most of it padding; then by powers of two.
-
-    >>> _layout((6, 9, 55)).blocks, _layout((2, 2, 2, 1000, 2, 2)).blocks
-    (((3, 55),), ((5, 2), (1, 1000)))
-    """
-    wasteful = len(sizes) * max(sizes) > _MOST_PADDING * sum(sizes)
-    block_of = [(size - 1).bit_length() if wasteful else 0 for size in sizes]
-    order = sorted(range(len(sizes)), key=block_of.__getitem__)
-    grouped = [[label for label in order if block_of[label] == block] for block in sorted(set(block_of))]
-    widths = [max(sizes[label] for label in group) for group in grouped]
-    start, place, ends = first_columns(sizes), [0] * sum(sizes), 0
-    for group, width in zip(grouped, widths, strict=True):
-        for label in group:
-            place[start[label] : start[label] + sizes[label]] = range(ends, ends + sizes[label])
-            ends += width
-    return Layout(tuple(order), tuple(zip(map(len, grouped), widths, strict=True)), tuple(place))
-
-
-def _numbers(values: tuple[int, ...]) -> Tensor:
-    return torch.tensor(values, dtype=torch.int64)
 
 
 def _as_linear(weight: Tensor, bias: Tensor) -> None:
