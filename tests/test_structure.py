@@ -12,9 +12,12 @@ SOURCE = Path(__file__).parents[1] / "src" / "rectifier"
 # From top to bottom. Rooms in one row do not import each other.
 ROWS = [
     ["cli"],
-    ["report", "compare", "estimator"],
+    ["report", "compare", "estimator", "prediction"],
+    ["training"],
     ["engine", "runs"],
-    ["methods", "data", "networks"],
+    ["presets"],
+    ["config"],
+    ["methods", "data", "networks", "evaluation"],
     ["losses", "samplers", "posthoc"],
     ["metrics"],
     ["imbalance"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,36 @@ def test_every_sample_has_its_own_draw(equal_images: ImageData) -> None:
     assert len(images.flatten(1).unique(dim=0)) > 15  # of 5 x 5 shifts, mirrored or not
     halves = images[:8], images[8:16]
     assert not torch.equal(*halves)
+
+
+def test_ranks_see_the_images_of_one_process(data: ImageData) -> None:
+    one = list(Loader(data, "train", 10, sampler=UniformSampler(30, seed=3), augment=CropAndFlip(2), seed=5))
+    for rank in range(2):
+        sampler = UniformSampler(30, seed=3, num_replicas=2, rank=rank)
+        shard = list(Loader(data, "train", 5, sampler=sampler, augment=CropAndFlip(2), seed=5))
+        for whole, part in zip(one, shard, strict=True):
+            assert torch.equal(whole.images[rank::2], part.images)
+            assert torch.equal(whole.positions[rank::2], part.positions)
+
+
+@pytest.mark.parametrize("mode", ["resident", "streamed"])
+@pytest.mark.parametrize("skip", [0, 1, 3, 4, 9])
+def test_an_epoch_is_gone_on_with(data: ImageData, mode: str, skip: int) -> None:
+    make = partial(Loader, data, "train", 8, shuffle=True, augment=CropAndFlip(2), mode=mode)
+    whole, other = make(), make()
+    whole.set_epoch(2)
+    other.set_epoch(2, skip)
+    for expected, got in zip(list(whole)[skip:], list(other), strict=True):
+        assert torch.equal(expected.images, got.images)
+        assert torch.equal(expected.positions, got.positions)
+    assert other.epoch == 3
+    assert len(list(other)) == len(whole)  # the next epoch is whole
+
+
+def test_positions_of_a_batch(data: ImageData) -> None:
+    loader = Loader(data, "train", 8, shuffle=True)
+    expected = [loader.positions(batch) for batch in range(len(loader))]
+    assert all(map(torch.equal, expected, [batch.positions for batch in loader]))
 
 
 def batch_sampler(rank: int) -> torch.utils.data.BatchSampler:

@@ -35,7 +35,7 @@ class Loader:
     read from the memory map ahead of time, through pinned memory. Which of the two is said when the loader is made.
 
     Going through the loader is an epoch, and the next time is the next; ``set_epoch``, of the loader or of its sampler,
-    chooses another.
+    chooses another. The ranks of a sampler share out order and augmentation of one process.
 
     Args:
         data: decoded images: in memory, or in a store (``build_store`` makes one of image files).
@@ -103,6 +103,7 @@ class Loader:
         self._image_bytes = int(np.prod(images.shape))
         self._timed = _timed_sampler(self.sampler)
         self._next = self._shown = int(getattr(self._timed, "epoch", 0))
+        self._skip = 0
         self._planned: tuple[int, list[Tensor]] | None = None
         self.mode, self.description = _chosen_mode(mode, memory_share, images, part, len(positions), self.device)
         self._source: Source = (
@@ -120,10 +121,19 @@ class Loader:
             self._next = self._shown = turned
         return self._next
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the next epoch: with it the order and the augmentation."""
-        check.raise_all([check.number("epoch", epoch, "an integer from 0", check.is_natural(epoch))])
-        self._turn(int(epoch))
+    def set_epoch(self, epoch: int, skip: int = 0) -> None:
+        """Choose the next epoch: with it the order and the augmentation. Its first ``skip`` batches are left out."""
+        check.raise_all(
+            [
+                check.number("epoch", epoch, "an integer from 0", check.is_natural(epoch)),
+                check.number("skip", skip, "an integer from 0", check.is_natural(skip)),
+            ]
+        )
+        self._turn(int(epoch), int(skip))
+
+    def positions(self, batch: int) -> Tensor:
+        """Return the positions in the part that a batch of the next epoch is made of."""
+        return self._batches()[batch]
 
     def __len__(self) -> int:
         return len(self._batches() if self._planned is None else self._planned[1])
@@ -132,7 +142,12 @@ class Loader:
         epoch = self.epoch
         batches = self._batches()
         draws = self._draws(epoch, sum(map(len, batches)))
+        if self._skip:
+            done = sum(map(len, batches[: self._skip]))
+            batches, draws = batches[self._skip :], None if draws is None else draws[done:]
         self._turn(epoch + 1)
+        if not batches:
+            return
         groups = self._groups(batches)
         sizes = [sum(map(len, group)) for group in groups]
         order = torch.cat(batches)
@@ -150,13 +165,13 @@ class Loader:
         """Return the positions of every batch of the next epoch; drawn once, however often it is asked for."""
         epoch = self.epoch
         if self._planned is None or self._planned[0] != epoch:
-            self._turn(epoch)
+            self._turn(epoch, self._skip)
             self._planned = epoch, self._plan()
         return self._planned[1]
 
-    def _turn(self, epoch: int) -> None:
+    def _turn(self, epoch: int, skip: int = 0) -> None:
         """Turn to an epoch, and the sampler with it: if it shows another later on, somebody else turned it."""
-        self._next = self._shown = epoch
+        self._next, self._shown, self._skip = epoch, epoch, skip
         if self._timed is not None:
             self._timed.set_epoch(epoch)
 
@@ -179,8 +194,10 @@ class Loader:
     def _draws(self, epoch: int, count: int) -> Tensor | None:
         if not isinstance(self.augment, CropAndFlip):
             return None
-        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch, int(getattr(self._timed, "rank", 0))))
-        return self.augment.draw(count, generator).to(self.device)
+        # Drawn for all ranks and dealt out as the samples are: several ranks see the images that one process sees.
+        ranks, rank = int(getattr(self._timed, "num_replicas", 1)), int(getattr(self._timed, "rank", 0))
+        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
+        return self.augment.draw(count * ranks, generator)[rank::ranks].to(self.device)
 
     def _finish(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
         """Augment and normalise ``(B, H, W, C)`` uint8: float ``(B, C, H, W)`` in channels-last memory."""
@@ -290,5 +307,5 @@ def _check_positions(order: Tensor, samples: int) -> None:
 
 
 def _mixed(*numbers: int) -> int:
-    """Mix seed, epoch and rank to one seed."""
+    """Mix seed and epoch to one seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1

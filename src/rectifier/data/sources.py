@@ -30,11 +30,12 @@ class Source:
     read: Callable[..., ImageData]
     about: str
     on_disk: bool = True
+    mirrored: bool = True  # an image keeps its labels when it is mirrored
 
 
 SOURCES = {
-    "digits": Source(digits, "8 x 8 digits of scikit-learn, made imbalanced (embedded)", on_disk=False),
-    "shapes": Source(shapes, "generated images with several labels, any imbalance (embedded)", on_disk=False),
+    "digits": Source(digits, "8 x 8 digits of scikit-learn, made imbalanced (embedded)", False, mirrored=False),
+    "shapes": Source(shapes, "generated images with several labels, any imbalance (embedded)", False, mirrored=False),
     "cifar10": Source(cifar10, "CIFAR-10; imb=, bln=, exp=, step= make it imbalanced"),
     "cifar100": Source(cifar100, "CIFAR-100; imb=, bln=, exp=, step= make it imbalanced"),
     "celeba": Source(celeba, "CelebA, 40 binary attributes; split=official or paper"),
@@ -86,6 +87,21 @@ def open_data(
 def data_root(root: str | Path | None = None) -> Path:
     """Return the folder that named data sets lie in."""
     return Path(root or os.environ.get("RECTIFIER_DATA") or "data")
+
+
+def source_options(spec: str | Path, root: str | Path | None = None) -> tuple[str, ...]:
+    """Return the names of the options that data takes.
+
+    >>> source_options("digits")
+    ('ratio', 'seed')
+    """
+    return tuple(reader_options(_reader(_parse(str(spec))[0], root)[0]))
+
+
+def may_mirror(spec: str | Path) -> bool:
+    """Say whether images of this data keep their labels when they are mirrored: digits do not; others are taken to."""
+    source = SOURCES.get(_parse(str(spec))[0])
+    return source is None or source.mirrored
 
 
 def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:

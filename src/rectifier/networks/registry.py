@@ -25,21 +25,25 @@ from rectifier.networks.resnet50 import resnet50
 
 @dataclass(frozen=True)
 class Architecture:
-    """What builds a network, one line about it, and ``(H, W, C)`` of the images it was published for."""
+    """What builds a network, one line about it, ``(H, W, C)`` of the images it was published for, a learning rate.
+
+    The rate is one that SGD with momentum 0.9 begins well with on one label; the losses of several labels add up.
+    """
 
     build: Callable[..., Network]
     about: str
     shape: tuple[int, int, int]
+    rate: float
 
 
 NETWORKS = {
-    "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3)),
-    "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, a branch of three layers a label", (256, 256, 3)),
-    "cifarnet": Architecture(cifarnet, "CifarNet; form=tensorflow or cuda-convnet", (32, 32, 3)),
-    "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3)),
-    "densenet": Architecture(densenet, "DenseNet for small images; depth=40, growth=12", (32, 32, 3)),
-    "resnet50": Architecture(resnet50, "ResNet50 for large images", (224, 224, 3)),
-    "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1)),
+    "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3), 0.04),
+    "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, three layers a label", (256, 256, 3), 0.01),
+    "cifarnet": Architecture(cifarnet, "CifarNet; form=tensorflow or cuda-convnet", (32, 32, 3), 0.02),
+    "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3), 0.1),
+    "densenet": Architecture(densenet, "DenseNet for small images; depth=40, growth=12", (32, 32, 3), 0.1),
+    "resnet50": Architecture(resnet50, "ResNet50 for large images", (224, 224, 3), 0.1),
+    "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1), 0.05),
 }
 
 
@@ -71,6 +75,16 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
         build = NETWORKS[name].build
         check.option_names(options, network_options(name))
         return build(sizes, shape, **options)
+
+
+def default_rate(name: str) -> float:
+    """Return the learning rate to begin with; a backbone of another library, often pre-trained, gets a small one."""
+    return NETWORKS[name].rate if name in NETWORKS else 0.01
+
+
+def default_size(name: str) -> tuple[int, int]:
+    """Return height and width of the images that a network was published for."""
+    return NETWORKS[name].shape[:2] if name in NETWORKS else (224, 224)
 
 
 def network_options(name: str) -> tuple[str, ...]:

@@ -1,0 +1,274 @@
+"""Config: everything that makes a training run what it is, in one flat record that can be saved, replayed, overridden.
+
+Overrides come as ``key=value``. A key is a field of ``Config``, an option of the method, of the network or of the data
+(``eta``, ``depth``, ``missing``), or such an option with its owner in front (``network.dropout``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from rectifier import check
+from rectifier.data.sources import SOURCES, literal, source_options
+from rectifier.data.store import as_size
+from rectifier.methods import METHODS, find_method
+from rectifier.networks.registry import NETWORKS, network_options
+
+OPTIMIZERS = ("sgd", "adamw")
+SCHEDULES = ("cosine", "step", "constant")
+PRECISIONS = ("auto", "32", "bf16", "16")
+ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+SELECTIONS = ("argmax", "prior", "last")
+
+# What does not change what is learned: where data lies, what it is computed on, what is written beside it.
+_ELSEWHERE = (
+    *("seed", "split_seed", "images", "data_root", "accelerator", "devices", "nodes"),
+    *("checkpoint_seconds", "tensorboard", "features"),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run. What is None by default is decided by the data, the network or the machine."""
+
+    data: str
+    images: str | None = None
+    data_root: str | None = None
+    data_options: dict[str, Any] = field(default_factory=dict)
+    split_seed: int | None = None  # of the split that a reader draws; None: the reader's own
+    size: str | None = None  # HEIGHTxWIDTH of decoded images; None: the network's published one
+    fit: str = "stretch"
+    unreadable: str = "skip"
+
+    method: str = "crl"
+    method_options: dict[str, Any] = field(default_factory=dict)
+    network: str = "resnet32"
+    network_options: dict[str, Any] = field(default_factory=dict)
+
+    epochs: int = 30
+    batch_size: int = 128  # of all devices together
+    seed: int = 0  # of weights, order and augmentation
+    optimizer: str = "sgd"
+    lr: float | None = None  # None: the network's, shared out among the labels, whose losses add up
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 5e-4
+    schedule: str = "cosine"
+    milestones: tuple[float, ...] = (0.5, 0.75)  # of schedule step: shares of the training
+    decay: float = 0.1  # of schedule step: the factor at each milestone
+    warmup: float = 0.0  # epochs
+    clip: float | None = None  # the largest norm of a gradient
+    accumulate: int = 1  # batches whose gradients are averaged for one step of the optimizer
+    drop_last: bool = False
+    padding: int | None = None  # pixels that an image may be shifted; None: an eighth of its shorter side
+    flip: bool | None = None  # None: yes, unless it is known that mirrored images have other labels
+
+    validate_every: int = 1  # epochs
+    patience: int | None = None  # validations without a gain, after which training ends
+    select: str = "argmax"  # the epoch with the best validation under this rule, or the last
+
+    precision: str = "auto"  # bf16 on a GPU that has it, else 32
+    batch_norm: str = "global"  # over the batches of all devices, or the local one
+    accelerator: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+    checkpoint_seconds: float = 60.0
+    tensorboard: bool = True
+    features: bool = True  # saved with the predictions
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "milestones", tuple(self.milestones))
+        object.__setattr__(self, "size", None if self.size is None else str(self.size))
+        check.raise_all(_complaints(self))
+        as_size(self.size)
+        check.options_of(f"method {self.method!r}", self.method_options, find_method(self.method).options)
+        if self.network in NETWORKS:
+            check.options_of(f"network {self.network!r}", self.network_options, network_options(self.network))
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Config:
+        """Return this config with some keys changed; an unknown key is answered with the nearest.
+
+        >>> changed = Config("digits").with_settings({"eta": "0.5", "network.dropout": 0.2, "epochs": "3"})
+        >>> changed.epochs, changed.method_options, changed.network_options
+        (3, {'eta': 0.5}, {'dropout': 0.2})
+        """
+        settings = dict(settings)
+        own = {f.name: f for f in fields(self)}
+        chosen = {key: _typed(key, settings.pop(key), str(own[key].type)) for key in list(settings) if key in own}
+        changed = _replaced(self, chosen)
+        for key, value in settings.items():
+            owner, option = _owner(changed, key)
+            options = {**getattr(changed, f"{owner}_options"), option: value if owner == "data" else _value(value)}
+            changed = _replaced(changed, {f"{owner}_options": options})
+        return changed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields as plain values for JSON."""
+        return json.loads(json.dumps(asdict(self), default=str))  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """Take what ``as_dict`` gave; fields that are left out have their defaults.
+
+        >>> Config.from_dict(Config("digits", epochs=3).as_dict()) == Config("digits", epochs=3)
+        True
+        """
+        check.options_of("a config", values, [f.name for f in fields(cls)])
+        if "data" not in values:
+            check.fail("a config", "one that names its data", "none")
+        return cls(**values)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Config:
+        """Read a config of a run, or one written by hand."""
+        if not Path(path).is_file():
+            check.no_file(str(path), "a config as JSON", "A run keeps its own as config.json.")
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            check.fail(str(path), "a config as JSON", f"something else ({error})")
+        if not isinstance(values, dict):
+            check.fail(str(path), "a config as JSON, an object with fields", f"a {type(values).__name__}")
+        return cls.from_dict(values)
+
+    @property
+    def resplit(self) -> bool:
+        """Whether the split is drawn anew with each seed."""
+        return self.split_seed is not None and self.split_seed == self.seed
+
+    def identity(self) -> dict[str, Any]:
+        """Return what makes this run what it is, except its seed: ``{"method": "crl", "method.eta": 0.5, ...}``."""
+        flat: dict[str, Any] = {}
+        for name, value in self.as_dict().items():
+            if isinstance(value, dict):
+                flat |= {f"{name.removesuffix('_options')}.{key}": value[key] for key in sorted(value)}
+            elif name not in _ELSEWHERE:
+                flat[name] = value
+        if self.split_seed is not None and not self.resplit:
+            flat["split_seed"] = self.split_seed
+        return flat
+
+    def anchored(self) -> Config:
+        """Return this config with absolute paths, so that it can be replayed from any folder."""
+        paths: dict[str, Any] = {name: _absolute(getattr(self, name)) for name in ("images", "data_root")}
+        is_path = self.data.partition(":")[0] not in SOURCES and Path(self.data).exists()
+        paths["data"] = _absolute(self.data) if is_path else self.data
+        return replace(self, **paths)
+
+
+def _complaints(config: Config) -> list[str | None]:
+    positive = "a number above 0"
+
+    def at_least(name: str, smallest: float, optional: bool = False) -> str | None:
+        value = getattr(config, name)
+        ok = (optional and value is None) or (check.is_real(value) and value >= smallest)
+        return check.number(name, value, f"a number of at least {smallest:g}", ok)
+
+    def count(name: str, optional: bool = False) -> str | None:
+        value = getattr(config, name)
+        return check.number(name, value, "a positive integer", (optional and value is None) or check.is_count(value))
+
+    def natural(name: str, optional: bool = False) -> str | None:
+        value = getattr(config, name)
+        ok = (optional and value is None) or check.is_natural(value)
+        return check.number(name, value, "an integer from 0", ok)
+
+    lr, clip, shares = config.lr, config.clip, config.milestones
+    return [
+        check.number("data", config.data, "a name or a path", isinstance(config.data, str) and bool(config.data)),
+        check.choice("method", config.method, tuple(METHODS)),
+        *(count(name) for name in ("epochs", "batch_size", "accumulate", "validate_every", "devices", "nodes")),
+        *(natural(name) for name in ("seed",)),
+        natural("split_seed", optional=True),
+        natural("padding", optional=True),
+        count("patience", optional=True),
+        *(at_least(name, 0) for name in ("momentum", "weight_decay", "decay", "warmup", "checkpoint_seconds")),
+        check.number("lr", lr, positive, lr is None or (check.is_real(lr) and lr > 0)),
+        check.number("clip", clip, positive, clip is None or (check.is_real(clip) and clip > 0)),
+        check.number(
+            "milestones",
+            shares,
+            "shares of the training, ascending from 0 to 1",
+            all(check.is_real(s) and 0 <= s <= 1 for s in shares) and list(shares) == sorted(shares),
+        ),
+        check.choice("optimizer", config.optimizer, OPTIMIZERS),
+        check.choice("schedule", config.schedule, SCHEDULES),
+        check.choice("precision", config.precision, PRECISIONS),
+        check.choice("accelerator", config.accelerator, ACCELERATORS),
+        check.choice("select", config.select, SELECTIONS),
+        check.choice("batch_norm", config.batch_norm, ("global", "local")),
+        check.choice("unreadable", config.unreadable, ("skip", "raise")),
+        _network_complaint(config.network),
+    ]
+
+
+def _network_complaint(name: str) -> str | None:
+    if str(name).partition(":")[0] in ("timm", "torchvision") and ":" in name:
+        return None
+    return check.choice("network", name, (*NETWORKS, "timm:NAME", "torchvision:NAME"))
+
+
+def _replaced(config: Config, chosen: Mapping[str, Any]) -> Config:
+    """Change fields. Options of a method or network that is left for another do not go with it."""
+    chosen = dict(chosen)
+    for owner in ("method", "network", "data"):
+        if owner in chosen and chosen[owner] != getattr(config, owner):
+            chosen.setdefault(f"{owner}_options", {})
+    return replace(config, **chosen)
+
+
+def _owner(config: Config, key: str) -> tuple[str, str]:
+    """Return whose option a key is: ``("method", "eta")``."""
+    owners: dict[str, Callable[[], Sequence[str]]] = {
+        "method": lambda: find_method(config.method).options,
+        "network": lambda: network_options(config.network) if config.network in NETWORKS else (),
+        "data": lambda: source_options(config.data, config.data_root),
+    }
+    owner, dot, option = key.partition(".")
+    if dot and owner in owners:
+        if owner == "network" and config.network not in NETWORKS:
+            return owner, option  # another library knows its own options
+        check.options_of(f"{owner} {getattr(config, owner)!r}", [option], owners[owner]())
+        return owner, option
+    takers = [name for name, options in owners.items() if key in options()]
+    if len(takers) > 1:
+        listed = " or ".join(f"{name}.{key}" for name in takers)
+        check.fail("--set", f"clear about whose option it is ({listed})", repr(key))
+    if not takers:
+        known = [f.name for f in fields(config)] + [o for options in owners.values() for o in options()]
+        wanted = f"a setting, or an option of {config.method}, {config.network} or the data"
+        raise ValueError(check.sentence("every key of --set", wanted, repr(key)) + check.nearest(key, known))
+    return takers[0], key
+
+
+def _typed(key: str, value: Any, annotation: str) -> Any:
+    """Read text as a field's annotation says; what is no text stays as it is."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("none", "null", "") and "None" in annotation:
+        return None
+    if annotation.startswith("dict"):
+        check.fail(key, f"given option by option, such as {key.removesuffix('_options')}.NAME=VALUE", repr(value))
+    if annotation.startswith("tuple"):
+        return tuple(literal(part) for part in value.split(",") if part.strip())
+    if "str" in annotation:
+        return value
+    read = literal(value)
+    if "bool" in annotation and not isinstance(read, bool):
+        check.fail(key, "true or false", repr(value))
+    return read
+
+
+def _value(value: Any) -> Any:
+    """Read an option's value off text: a number, a yes or no, a name, or a list with commas between."""
+    if not isinstance(value, str):
+        return value
+    return [literal(part.strip()) for part in value.split(",")] if "," in value else literal(value)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())

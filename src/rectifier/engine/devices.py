@@ -1,0 +1,113 @@
+"""What a run is computed on: Fabric, set up as the config says, and the processes that it needs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from rectifier import check
+from rectifier.config import Config
+from rectifier.engine.interrupt import Stopped
+
+T = TypeVar("T")
+
+
+def make_fabric(config: Config) -> Fabric:
+    """Return Fabric for this machine, or say what the machine lacks."""
+    kind = _accelerator(config)
+    processes = config.devices * config.nodes
+    if config.batch_size % processes:
+        check.fail("batch_size", f"a multiple of the {processes} devices that share it", config.batch_size)
+    started = _started_by_launcher()
+    if config.nodes > 1 and not started:
+        remedy = "torchrun --nnodes N --nproc-per-node M ... $(which rectifier) train ..., or srun"
+        check.fail("a run on several nodes", f"started once for each device ({remedy})", "a single process")
+    strategy = "auto" if processes == 1 else "ddp" if started else "ddp_spawn"
+    return Fabric(
+        accelerator=kind,
+        devices=config.devices,
+        num_nodes=config.nodes,
+        strategy=strategy,
+        precision=_PRECISIONS[resolved_precision(config)],  # type: ignore[arg-type]
+    )
+
+
+def resolved_precision(config: Config) -> str:
+    """Return the precision that ``auto`` stands for on this machine."""
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if _accelerator(config) == "cuda" and torch.cuda.is_bf16_supported() else "32"
+
+
+def launch(fabric: Fabric, config: Config, work: Callable[..., T], *arguments: Any) -> T:
+    """Run ``work(fabric, *arguments)`` in every process; return what the first gives."""
+    if config.devices * config.nodes == 1 or _started_by_launcher():
+        fabric.launch()
+        return work(fabric, *arguments)
+    with _passed_on():
+        result: T | Exception = fabric.launch(_caught, work, *arguments)  # type: ignore[arg-type]
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _caught(fabric: Fabric, work: Callable[..., T], *arguments: Any) -> T | Exception:
+    """Bring an error home as itself: from another process it would come as the text of a traceback."""
+    try:
+        return work(fabric, *arguments)
+    except (ValueError, TypeError, OSError, ArithmeticError, Stopped) as error:
+        return error
+
+
+def gather_all(fabric: Fabric, own: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Return what every process has, in the order of their ranks."""
+    if fabric.world_size == 1:
+        return [own]
+    everyone: list[dict[str, Tensor]] = [{} for _ in range(fabric.world_size)]
+    dist.all_gather_object(everyone, own)
+    return everyone
+
+
+_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+def _accelerator(config: Config) -> str:
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    kind = config.accelerator
+    if kind == "auto":
+        kind = "cuda" if there["cuda"] else "cpu"
+    if not there[kind]:
+        check.fail("accelerator", "one that this machine has", f"{kind!r}, of which there is none here")
+    if kind != "cpu" and config.devices > there[kind]:
+        check.fail("devices", f"at most {there[kind]}, the {kind} devices of this machine", config.devices)
+    return kind
+
+
+def _started_by_launcher() -> bool:
+    """Say whether torchrun or SLURM has started one process for each device already."""
+    return "LOCAL_RANK" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+
+
+@contextmanager
+def _passed_on() -> Iterator[None]:
+    """Hand SIGTERM to the processes that train; this one only waits for them."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

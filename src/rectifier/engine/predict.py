@@ -1,0 +1,69 @@
+"""What a network says about data: logits and features, and how many of each class it recognises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from rectifier.data.loader import Batch
+from rectifier.engine.devices import gather_all
+from rectifier.metrics import balanced_mean, count_correct
+from rectifier.networks.output import Output
+
+
+def shard(samples: int, fabric: Fabric) -> range:
+    """Return the positions that this process looks at: together the processes look at each once."""
+    return range(fabric.global_rank, samples, fabric.world_size)
+
+
+@torch.no_grad()
+def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Output]]:
+    """Yield what the network says about each batch; it is put into evaluation mode meanwhile."""
+    with _evaluating(network):
+        for batch in batches:
+            with fabric.autocast():
+                found = network(batch.images)
+            yield batch, Output(found.logits.float(), found.features.float())
+
+
+def balanced_accuracy(
+    fabric: Fabric, network: nn.Module, batches: Iterable[Batch], sizes: tuple[int, ...], offsets: Tensor
+) -> list[float]:
+    """Return the class-balanced accuracy over all processes under each row of ``offsets`` ``(R, K)``."""
+    counts = torch.zeros(len(offsets), 2, sum(sizes), dtype=torch.int64, device=fabric.device)
+    for batch, output in outputs(fabric, network, batches):
+        for row, offset in enumerate(offsets):
+            counts[row] += torch.stack(count_correct(output.logits + offset, batch.targets, sizes))
+    if fabric.world_size > 1:
+        dist.all_reduce(counts)
+    return [float(balanced_mean(correct, total, sizes)) for correct, total in counts.cpu()]
+
+
+def predict(
+    fabric: Fabric, network: nn.Module, batches: Iterable[Batch], with_features: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Return logits ``(N, K)`` and features of all samples in their order, on the CPU of every process."""
+    own = [(batch.positions, output) for batch, output in outputs(fabric, network, batches)]
+    found = {"positions": [p for p, _ in own], "logits": [output.logits for _, output in own]}
+    if with_features:
+        found["features"] = [output.features for _, output in own]
+    joined = {name: torch.cat(tensors).cpu() for name, tensors in found.items() if tensors}
+    everyone = [each for each in gather_all(fabric, joined) if each]  # a process may have had no sample
+    whole = {name: torch.cat([each[name] for each in everyone]) for name in everyone[0]}
+    order = whole.pop("positions").argsort()
+    return whole["logits"][order], whole["features"][order] if with_features else None
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    was_training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)

@@ -1,0 +1,64 @@
+"""Sums over an epoch's batches, kept on the device so that no step waits for a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rectifier.losses.rectified import LossParts
+
+PARTS = ("cross_entropy", "rectification", "mined_classes", "comparisons")
+
+
+class Tally:
+    """The mean of a loss and of its parts over the batches so far, and the first batch whose loss was not finite."""
+
+    def __init__(self, labels: int, device: torch.device) -> None:
+        # Row 0 is the loss, which all labels share; then one row for each part. float64: sums of a whole epoch.
+        self._sums = torch.zeros(1 + len(PARTS), labels, dtype=_widest(device), device=device)
+        self._alpha = torch.zeros(labels, device=device)
+        self._first_bad = torch.full((), -1, dtype=torch.int64, device=device)
+        self.batches = 0
+
+    def add(self, parts: LossParts) -> None:
+        loss = parts.loss.detach()
+        rows = [loss.expand(self._sums.shape[1]), *(getattr(parts, name) for name in PARTS)]
+        self._sums += torch.stack([row.to(self._sums.dtype) for row in rows])
+        self._alpha = parts.alpha
+        bad = (self._first_bad < 0) & ~loss.isfinite()
+        self._first_bad = torch.where(bad, self.batches, self._first_bad)
+        self.batches += 1
+
+    def first_bad(self) -> int | None:
+        """Return the number of the first batch whose loss was not finite, or None. Waits for the device."""
+        found = int(self._first_bad)
+        return None if found < 0 else found
+
+    def means(self) -> dict[str, float]:
+        """Return the loss, and its parts as means over labels. Waits for the device."""
+        loss, *parts = (self._sums / max(self.batches, 1)).mean(1).tolist()
+        return {"loss": loss, **dict(zip(PARTS, parts, strict=True))}
+
+    def by_label(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return each label's parts and its alpha."""
+        parts = (self._sums[1:] / max(self.batches, 1)).T.tolist()
+        return [
+            {"label": name, "alpha": alpha, **dict(zip(PARTS, own, strict=True))}
+            for name, own, alpha in zip(names, parts, self._alpha.tolist(), strict=True)
+        ]
+
+    def state(self) -> dict[str, Any]:
+        tensors = {"sums": self._sums, "alpha": self._alpha, "first_bad": self._first_bad}
+        return {"batches": self.batches, **{name: tensor.cpu() for name, tensor in tensors.items()}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        device = self._sums.device
+        self.batches = state["batches"]
+        self._sums, self._alpha = state["sums"].to(device), state["alpha"].to(device)
+        self._first_bad = state["first_bad"].to(device)
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64

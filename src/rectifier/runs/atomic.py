@@ -1,0 +1,32 @@
+"""Files that are there whole or not at all, whatever interrupts the writing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file beside its place and move it there: a full disk or a kill leaves the one that was there."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        remedy = "What was saved before is intact; make room and go on from there."
+        raise OSError(error.errno, f"{error.strerror} while saving. {remedy}", str(path)) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

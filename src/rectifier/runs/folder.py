@@ -1,0 +1,219 @@
+"""Run: a folder with what was asked for, what it was made with, and what came out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from rectifier import check
+from rectifier.config import Config
+from rectifier.data.dataset import PARTS, Decoded, ImageData
+from rectifier.data.normalise import Normalisation
+from rectifier.labels import LabelSpace
+from rectifier.runs.atomic import read_json, write_bytes, write_json
+from rectifier.runs.environment import environment, session
+from rectifier.runs.predictions import Predictions
+
+Row = Mapping[str, Any]
+
+
+class Run:
+    """One training run on disk. Everything is written atomically; ``metrics.json`` comes last, when the run is done.
+
+    ============================  =====================================================================
+    ``config.json``               what was asked for; ``rectifier train --config`` replays it
+    ``environment.json``          versions, commit, hardware, settings that were decided, stretches of work
+    ``data.json``                 name, fingerprint, split hash, label space, class counts, normalisation
+    ``history.csv``               one row an epoch: rate, loss and its parts, validation
+    ``labels.csv``                one row an epoch and label: the parts of the loss, alpha
+    ``tensorboard/``              the same curves
+    ``checkpoint.pt``             where training stands
+    ``weights.safetensors``       the weights of the chosen epoch
+    ``predictions/*.safetensors``  logits, features, targets and ids of validation and test
+    ``rules.json``                the decision rules fitted on validation, and which it prefers
+    ``metrics.json``              every metric under every rule
+    ============================  =====================================================================
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @classmethod
+    def create(cls, path: str | Path, config: Config) -> Run:
+        """Begin a run in a new or empty folder."""
+        cls.check_free(path, config)
+        Path(path).mkdir(parents=True, exist_ok=True)
+        write_json(Path(path) / "config.json", config.as_dict())
+        return cls(path)
+
+    @staticmethod
+    def check_free(path: str | Path, config: Config) -> None:
+        """Refuse a folder that holds another run, or anything else."""
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            check.fail("--out", "a folder", f"{folder}, which is a file")
+        if (folder / "config.json").is_file():
+            raise FileExistsError(_taken(Run(folder), config))
+        if folder.is_dir() and any(folder.iterdir()):
+            check.fail("--out", "a new or empty folder", f"{folder}, which holds other files")
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open a run that is there."""
+        run = cls(path)
+        if not (run.path / "config.json").is_file():
+            check.no_file(str(run.path), "the folder of a run, with a config.json", "rectifier train makes one.")
+        return run
+
+    @property
+    def config(self) -> Config:
+        return Config.from_file(self.path / "config.json")
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / "metrics.json").is_file()
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self._json("data.json")
+
+    @property
+    def space(self) -> LabelSpace:
+        listed = self.data["labels"]
+        return LabelSpace.from_names({label["name"]: label["classes"] for label in listed})
+
+    @property
+    def normalisation(self) -> Normalisation:
+        known = self.data["normalisation"]
+        return Normalisation(tuple(known["mean"]), tuple(known["std"]))
+
+    @property
+    def train_counts(self) -> list[Tensor]:
+        """The training samples of each class, label by label."""
+        return [torch.tensor(list(classes.values())) for classes in self.data["counts"]["train"].values()]
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return self._json("metrics.json")
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        return self._json("rules.json")
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return self._json("environment.json")
+
+    def predictions(self, part: str) -> Predictions:
+        return Predictions.load(self.path / "predictions" / f"{part}.safetensors")
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights of the chosen epoch."""
+        path = self.path / "weights.safetensors"
+        if not path.is_file():
+            check.no_file(str(path), "the weights of a finished run", self._unfinished())
+        return load(path.read_bytes())
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """Return where training stood when it was last saved, or None."""
+        path = self.path / "checkpoint.pt"
+        if not path.is_file():
+            return None
+        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return loaded
+
+    def begin(self, data: ImageData, normalisation: Normalisation, decided: Row) -> None:
+        """Note data and machine, or, where they were noted before, see that the data is the same."""
+        found = describe_data(data, normalisation)
+        if (self.path / "data.json").is_file():
+            self._check_same_data(found)
+        else:
+            write_json(self.path / "data.json", found)
+        known = self.environment if (self.path / "environment.json").is_file() else {"sessions": []}
+        now = environment()
+        sessions = [*known["sessions"], {**session(), "commit": now["commit"]}]
+        write_json(self.path / "environment.json", {**now, "decided": dict(decided), "sessions": sessions})
+
+    def end_session(self, **facts: Any) -> None:
+        """Add facts, such as seconds, to the present stretch of work."""
+        known = self.environment
+        known["sessions"][-1] |= facts
+        write_json(self.path / "environment.json", known)
+
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        buffer = io.BytesIO()
+        torch.save(dict(state), buffer)
+        write_bytes(self.path / "checkpoint.pt", buffer.getvalue())
+
+    def save_weights(self, weights: Mapping[str, Tensor]) -> None:
+        kept = {name: tensor.contiguous() for name, tensor in weights.items()}
+        write_bytes(self.path / "weights.safetensors", save(kept, {"label_space": self.space.to_json()}))
+
+    def save_predictions(self, part: str, predictions: Predictions) -> None:
+        folder = self.path / "predictions"
+        folder.mkdir(exist_ok=True)
+        predictions.save(folder / f"{part}.safetensors")
+
+    def save_results(self, rules: Row, metrics: Row) -> None:
+        """Write what the predictions are worth; with this the run is finished."""
+        write_json(self.path / "rules.json", rules)
+        write_json(self.path / "metrics.json", metrics)
+
+    def _check_same_data(self, found: dict[str, Any]) -> None:
+        before = self.data
+        differ = [key for key in found if key != "notes" and found[key] != before.get(key)]
+        if differ:
+            told = f"{found['fingerprint']} (other {', '.join(differ)})"
+            check.fail(f"the data of {self.path}", f"what it began with, {before['fingerprint']}", told)
+
+    def _json(self, name: str) -> dict[str, Any]:
+        if not (self.path / name).is_file():
+            check.no_file(str(self.path / name), "there", self._unfinished())
+        content: dict[str, Any] = read_json(self.path / name)
+        return content
+
+    def _unfinished(self) -> str:
+        return f"The run is not finished; rectifier train --resume {self.path} goes on with it."
+
+
+def describe_data(data: ImageData, normalisation: Normalisation) -> dict[str, Any]:
+    """Return what a run must know of its data, for JSON. The normalisation is computed from pixels: it tells them."""
+    images = data.images
+    counted = {part: data.counts(part) for part in PARTS}
+    return {
+        "name": data.name,
+        "notes": list(data.notes),
+        "fingerprint": data.fingerprint,
+        "split_hash": hashlib.sha256(data.split.numpy().astype("<i8").tobytes()).hexdigest()[:16],
+        "shape": list(images.shape) if isinstance(images, Decoded) else None,
+        "normalisation": {key: list(value) for key, value in asdict(normalisation).items()},
+        "samples": {part: len(data.indices(part)) for part in PARTS},
+        "labels": [{"name": n, "classes": list(c)} for n, c in zip(data.space.names, data.space.classes, strict=True)],
+        "counts": {part: _by_name(data.space, counts) for part, counts in counted.items()},
+    }
+
+
+def _by_name(space: LabelSpace, counts: Sequence[Tensor]) -> dict[str, dict[str, int]]:
+    named = zip(space.names, space.classes, counts, strict=True)
+    return {name: dict(zip(classes, own.tolist(), strict=True)) for name, classes, own in named}
+
+
+def _taken(run: Run, config: Config) -> str:
+    """Say whose folder this is, and what to do."""
+    before, wanted = run.config.as_dict(), config.as_dict()
+    differ = [f"{key} {before[key]} there, {wanted[key]} here" for key in wanted if before[key] != wanted[key]]
+    same = f"the same run, {'finished' if run.is_finished else 'not finished'}"
+    got = f"{run.path}, which holds " + (f"another run ({'; '.join(differ[:3])})" if differ else same)
+    hint = "" if run.is_finished else f" rectifier train --resume {run.path} goes on with the one there."
+    return check.sentence("--out", "a new or empty folder", got) + hint

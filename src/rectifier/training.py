@@ -1,0 +1,292 @@
+"""train: from a config to a finished run. The order of work: look, then write; train; predict once; score."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from rectifier import check, console
+from rectifier.config import Config
+from rectifier.data.augment import CropAndFlip
+from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles
+from rectifier.data.loader import Batch, Loader
+from rectifier.data.normalise import Normalisation, statistics
+from rectifier.data.sources import may_mirror, open_data
+from rectifier.data.store import as_size, build_store
+from rectifier.engine.batchnorm import with_global_batch_norm
+from rectifier.engine.devices import launch, make_fabric, resolved_precision
+from rectifier.engine.fit import Parts, fit, make_optimizer
+from rectifier.engine.predict import balanced_accuracy, predict, shard
+from rectifier.engine.state import State
+from rectifier.evaluation import fit_rules, score_rules
+from rectifier.methods import build_objective, build_sampler, find_method
+from rectifier.networks.registry import build_network, default_rate, default_size
+from rectifier.posthoc import prior_offsets
+from rectifier.runs.curves import Curves
+from rectifier.runs.folder import Run
+from rectifier.runs.predictions import MOST_FEATURES, Predictions
+
+
+def train(config: Config, out: str | Path) -> Run:
+    """Train as the config says into a new folder, and return the finished run.
+
+    Nothing is written before data, network and method have been looked at. A run that is stopped, by a signal or a
+    kill, goes on with ``resume``.
+    """
+    config = config.anchored()
+    Run.check_free(out, config)
+    return launch(make_fabric(config), config, _train, config, Path(out), False)
+
+
+def resume(run: str | Path | Run) -> Run:
+    """Go on with a run that was stopped: it ends as if it never had been."""
+    opened = Run.open(run.path if isinstance(run, Run) else run)
+    if opened.is_finished:
+        console.say(f"{opened.path} is finished.")
+        return opened
+    config = opened.config
+    return launch(make_fabric(config), config, _train, config, opened.path, True)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A config and what it comes to with its data: all that can be wrong is found while this is made."""
+
+    config: Config
+    data: ImageData
+    network: nn.Module
+    normalisation: Normalisation
+    augment: CropAndFlip | None
+    lr: float
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """What the config left open."""
+        return {
+            "lr": self.lr,
+            "padding": self.augment.padding if self.augment else 0,
+            "flip": bool(self.augment and self.augment.flip),
+            "precision": resolved_precision(self.config),
+            "parameters": sum(weight.numel() for weight in self.network.parameters()),
+        }
+
+    def loader(self, fabric: Fabric, part: str, **options: Any) -> Loader:
+        size = self.config.batch_size // fabric.world_size
+        return Loader(self.data, part, size, device=fabric.device, normalise=self.normalisation, **options)
+
+    def held_out(self, fabric: Fabric, part: str) -> Iterable[Batch]:
+        """Return batches of this process's share of validation or test, which may be none."""
+        positions = shard(len(self.data.indices(part)), fabric)
+        with console.quiet():  # the loader of the training part says what there is to say
+            return self.loader(fabric, part, sampler=positions) if len(positions) else []
+
+
+def _train(fabric: Fabric, config: Config, out: Path, again: bool) -> Run:
+    """Do what one process does; all processes do the same, and the first writes."""
+    with _alone_in_the_process(fabric):
+        torch.manual_seed(config.seed * 1_000_003 + fabric.global_rank)
+        job = _prepare(fabric, config)
+        run = Run.open(out) if again else Run(out)
+        if fabric.is_global_zero:
+            run = run if again else Run.create(out, config)
+            run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)})
+        fabric.barrier()
+        began = time.monotonic()
+        try:
+            weights = _fit(fabric, job, run)
+            job.network.load_state_dict(weights)
+            _finish(fabric, job, run, weights)
+        finally:
+            if fabric.is_global_zero:
+                run.end_session(seconds=round(time.monotonic() - began, 3))
+    return run
+
+
+def _prepare(fabric: Fabric, config: Config) -> _Job:
+    with fabric.rank_zero_first():  # it may have to decode images; the others find them decoded
+        data = open_for_training(config)
+    _check_parts(data)
+    shape = data.images.shape  # type: ignore[attr-defined]
+    network = build_network(config.network, data.space, shape, seed=config.seed, **config.network_options)
+    # An option of the method that is wrong shall be told now, before anything is written.
+    build_objective(config.method, data.counts("train"), data.space, **config.method_options)
+    lr = config.lr or default_rate(config.network) / len(data.space)
+    return _Job(config, data, network, statistics(data), _augmentation(config, shape), lr)
+
+
+def open_for_training(config: Config) -> ImageData:
+    """Open the data; images that are files are decoded once, into a store in the cache."""
+    data = open_data(
+        config.data, root=config.data_root, images=config.images, seed=config.split_seed, **config.data_options
+    )
+    size = as_size(config.size)
+    if isinstance(data.images, ImageFiles):
+        size = size or default_size(config.network)
+        folder = store_folder(data, size, config.fit)
+        console.say(f"Decoded images are kept in {folder}.")
+        return build_store(data, folder, size, fit=config.fit, unreadable=config.unreadable)
+    if isinstance(data.images, ImageArray):
+        return build_store(data, "", size, fit=config.fit)
+    if size is not None and data.images.shape[:2] != size:  # type: ignore[attr-defined]
+        check.fail("size", "left out for a store, whose images have theirs", config.size)
+    return data
+
+
+def store_folder(data: ImageData, size: tuple[int, int], fit: str) -> Path:
+    """Return where decoded images of this data are kept: below ``RECTIFIER_CACHE``, else the user's cache."""
+    cache = Path(os.environ.get("RECTIFIER_CACHE") or Path.home() / ".cache" / "rectifier")
+    root = str(data.images.root.absolute())  # type: ignore[attr-defined]
+    key = hashlib.sha256(f"{root}\n{data.name}\n{size}\n{fit}".encode()).hexdigest()[:12]
+    return cache / "stores" / f"{data.name}-{size[0]}x{size[1]}-{key}"
+
+
+def _check_parts(data: ImageData) -> None:
+    """Training needs samples in every part, and two classes at least of every label."""
+    for part in PARTS:
+        if not len(data.indices(part)):
+            remedy = "give it images, or shares that leave it some (--set shares=0.8,0.1,0.1)"
+            check.fail(f"part {part!r} of {data.name!r}", "a part with images", f"none; {remedy}")
+    classes = [int((counts > 0).sum()) for counts in data.counts("train")]
+    for name, found in zip(data.space.names, classes, strict=True):
+        if found < 2:
+            what = "a single one there" if found else "no training image at all"
+            remedy = "leave the label out (for a table: --set ignore=NAME)"
+            check.fail(f"label {name!r}", "one with images of two classes in training", f"{what}; {remedy}")
+
+
+def _augmentation(config: Config, shape: tuple[int, int, int]) -> CropAndFlip | None:
+    padding = min(shape[:2]) // 8 if config.padding is None else config.padding
+    flip = may_mirror(config.data) if config.flip is None else config.flip
+    return CropAndFlip(padding, flip) if padding or flip else None
+
+
+def _fit(fabric: Fabric, job: _Job, run: Run) -> dict[str, Tensor]:
+    """Train from the run's checkpoint, or from the beginning; return the weights of the chosen epoch."""
+    config, data = job.config, job.data
+    several = fabric.world_size > 1
+    counts = data.counts("train")
+    objective = build_objective(config.method, counts, data.space, gather=several, **config.method_options)
+    network = job.network
+    if several and config.batch_norm == "global":
+        network = with_global_batch_norm(network.to(fabric.device))
+    if fabric.device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    wrapped, optimizer = fabric.setup(network, make_optimizer(network, config, job.lr))
+    training = data.indices("train")
+    loader = job.loader(
+        fabric,
+        "train",
+        sampler=build_sampler(
+            config.method,
+            data.targets[training],
+            data.space,
+            seed=config.seed,
+            num_replicas=fabric.world_size,
+            rank=fabric.global_rank,
+        ),
+        augment=job.augment,
+        drop_last=config.drop_last,
+        seed=config.seed,
+    )
+
+    def ids(positions: Tensor) -> list[str]:
+        return [data.ids[i] for i in training[positions].tolist()]
+
+    validate = _validation(fabric, job, network, counts)
+    parts = Parts(network, wrapped, optimizer, objective.to(fabric.device), loader, validate, data.space.names, ids)
+    state = State.from_checkpoint(run.checkpoint())
+    recorder = _Recorder(run, config.tensorboard, state) if fabric.is_global_zero else _Silent()
+    try:
+        state = fit(fabric, parts, config, job.lr, recorder, state)
+    finally:
+        recorder.close()
+    return state.best_weights or {}
+
+
+def _validation(fabric: Fabric, job: _Job, network: nn.Module, counts: list[Tensor]) -> Callable[[], float]:
+    """Return what scores the network on validation, under the rule that the epoch is chosen by."""
+    loader = job.held_out(fabric, "validation")
+    offsets = prior_offsets(counts) if job.config.select == "prior" else torch.zeros(job.data.space.columns)
+    offsets = offsets[None].to(fabric.device)
+    return lambda: balanced_accuracy(fabric, network, loader, job.data.space.sizes, offsets)[0]
+
+
+def _finish(fabric: Fabric, job: _Job, run: Run, weights: dict[str, Tensor]) -> None:
+    """Predict validation and test once, and score what was predicted."""
+    network = job.network.to(fabric.device)
+    found = {part: _predictions(fabric, job, network, part) for part in ("validation", "test")}
+    if not fabric.is_global_zero:
+        return
+    run.save_weights(weights)
+    for part, predictions in found.items():
+        run.save_predictions(part, predictions)
+    rules, metrics = results(found, run.train_counts, job.config.method)
+    run.save_results(rules, metrics)
+
+
+def results(
+    found: dict[str, Predictions], train_counts: list[Tensor], method: str, extra: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the rules fitted on validation, and every metric of validation and test under each."""
+    fitted, space = found["validation"], found["validation"].space
+    posthoc = find_method(method).posthoc
+    rules = fit_rules(fitted.logits, fitted.targets, space, train_counts, posthoc, extra=extra)
+    scored = {part: score_rules(p.logits, p.targets, space, train_counts, rules) for part, p in found.items()}
+    return rules, {**scored, "preferred_rule": rules["preferred"]}
+
+
+def _predictions(fabric: Fabric, job: _Job, network: nn.Module, part: str) -> Predictions:
+    data, index = job.data, job.data.indices(part)
+    logits, features = predict(fabric, network, job.held_out(fabric, part), job.config.features)
+    if features is not None and features.numel() * 2 > MOST_FEATURES:
+        console.say(f"Features of {part} are left out of the saved predictions: they would be over 1 GiB.")
+        features = None
+    ids = tuple(data.ids[i] for i in index.tolist())
+    return Predictions(logits, data.targets[index], ids, data.space, features)
+
+
+@contextmanager
+def _alone_in_the_process(fabric: Fabric) -> Iterator[None]:
+    """Leave the caller's random state as it was, and let the first process alone speak."""
+    devices = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), nullcontext() if fabric.is_global_zero else console.quiet():
+        yield
+
+
+class _Silent:
+    """A recorder for the processes that do not write."""
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        pass
+
+    def save_epoch(self, state: State) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Recorder:
+    """Hands the training's traces to the run folder."""
+
+    def __init__(self, run: Run, tensorboard: bool, state: State) -> None:
+        self._run, self._curves = run, Curves(run, tensorboard, state.epochs, state.labels)
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        self._run.save_checkpoint(state)
+
+    def save_epoch(self, state: State) -> None:
+        self._curves.add(state.epochs[-1], [row for row in state.labels if row["epoch"] == state.epoch])
+
+    def close(self) -> None:
+        self._curves.close()
