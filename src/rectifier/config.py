@@ -20,7 +20,7 @@ from rectifier.networks.registry import NETWORKS, network_options
 
 OPTIMIZERS = ("sgd", "adamw")
 SCHEDULES = ("cosine", "step", "constant")
-PRECISIONS = ("auto", "32", "bf16", "16")
+PRECISIONS = ("auto", "32", "bf16", "16", "64")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 SELECTIONS = ("argmax", "prior", "last")
 

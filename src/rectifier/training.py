@@ -176,11 +176,9 @@ def _fit(fabric: Fabric, job: _Job, run: Run) -> dict[str, Tensor]:
     several = fabric.world_size > 1
     counts = data.counts("train")
     objective = build_objective(config.method, counts, data.space, gather=several, **config.method_options)
-    network = job.network
+    network = job.network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     if several and config.batch_norm == "global":
-        network = with_global_batch_norm(network.to(fabric.device))
-    if fabric.device.type == "cuda":
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network = with_global_batch_norm(network)
     wrapped, optimizer = fabric.setup(network, make_optimizer(network, config, job.lr))
     training = data.indices("train")
     loader = job.loader(

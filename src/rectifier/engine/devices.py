@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ def make_fabric(config: Config) -> Fabric:
     if config.nodes > 1 and not started:
         remedy = "torchrun --nnodes N --nproc-per-node M ... $(which rectifier) train ..., or srun"
         check.fail("a run on several nodes", f"started once for each device ({remedy})", "a single process")
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # what it tells of processes, the display does
     strategy = "auto" if processes == 1 else "ddp" if started else "ddp_spawn"
     return Fabric(
         accelerator=kind,
@@ -55,14 +58,16 @@ def launch(fabric: Fabric, config: Config, work: Callable[..., T], *arguments: A
         fabric.launch()
         return work(fabric, *arguments)
     with _passed_on():
-        result: T | Exception = fabric.launch(_caught, work, *arguments)  # type: ignore[arg-type]
+        # As bytes, since Fabric would look into the arguments and stumble over a frozen dataclass.
+        result: T | Exception = fabric.launch(_caught, pickle.dumps((work, arguments)))  # type: ignore[arg-type]
     if isinstance(result, Exception):
         raise result
     return result
 
 
-def _caught(fabric: Fabric, work: Callable[..., T], *arguments: Any) -> T | Exception:
+def _caught(fabric: Fabric, job: bytes) -> Any:
     """Bring an error home as itself: from another process it would come as the text of a traceback."""
+    work, arguments = pickle.loads(job)
     try:
         return work(fabric, *arguments)
     except (ValueError, TypeError, OSError, ArithmeticError, Stopped) as error:
@@ -78,7 +83,7 @@ def gather_all(fabric: Fabric, own: dict[str, Tensor]) -> list[dict[str, Tensor]
     return everyone
 
 
-_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed", "64": "64-true"}
 
 
 def _accelerator(config: Config) -> str:

@@ -24,10 +24,11 @@ def shard(samples: int, fabric: Fabric) -> range:
 @torch.no_grad()
 def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Output]]:
     """Yield what the network says about each batch; it is put into evaluation mode meanwhile."""
+    dtype = next(network.parameters()).dtype  # float64, if training was
     with _evaluating(network):
         for batch in batches:
             with fabric.autocast():
-                found = network(batch.images)
+                found = network(batch.images.to(dtype))
             yield batch, Output(found.logits.float(), found.features.float())
 
 

@@ -35,8 +35,9 @@ class Predictions:
         tensors = {"logits": self.logits.contiguous(), "targets": self.targets.contiguous()}
         if self.features is not None:
             tensors["features"] = _halved(self.features).contiguous()
-        metadata = {"ids": json.dumps(self.ids), "label_space": self.space.to_json()}
-        write_bytes(path, save(tensors, metadata))
+        # One entry: several would come in an order that changes, and equal predictions shall be equal files.
+        described = json.dumps({"ids": self.ids, **json.loads(self.space.to_json())})
+        write_bytes(path, save(tensors, {"rectifier": described}))
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
@@ -46,8 +47,8 @@ class Predictions:
         try:
             with safe_open(path, "pt") as file:
                 kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
-                metadata = file.metadata()
-            ids, space = tuple(json.loads(metadata["ids"])), LabelSpace.from_json(metadata["label_space"])
+                described = file.metadata()["rectifier"]
+            ids, space = tuple(json.loads(described)["ids"]), LabelSpace.from_json(described)
             features = kept["features"].float() if "features" in kept else None
             return cls(kept["logits"], kept["targets"].long(), ids, space, features)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:

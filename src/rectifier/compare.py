@@ -1,0 +1,465 @@
+"""Compare finished runs: groups of seeds, their means with intervals, and paired differences to a baseline.
+
+``compare_entries`` returns plain values that go into JSON as they are: fractions, and None for what is not defined.
+Decision rules are never mixed: everything is given under each rule apart. Intervals are Student's, 95 %.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any, NoReturn, TypedDict
+
+import torch
+
+from rectifier import check, imbalance
+
+RULES = ("argmax", "prior", "tuned")
+METRICS = (
+    "class_balanced_accuracy",
+    "accuracy",
+    "macro_f1",
+    "g_mean",
+    "mean_average_precision",
+    "top5_class_balanced_accuracy",
+    "expected_calibration_error",
+    "many",
+    "medium",
+    "few",
+    "rarest",
+)
+BINS = 20
+"""More labels or classes than this are also given as the means of this many bins, ordered by imbalance or size."""
+
+_LEVEL = 0.95
+_DIGITS = 12  # what lies behind them in a difference of two fractions is rounding, and must not exclude 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished run, as compare sees it.
+
+    ``settings`` are flat and make the run what it is, but for seed and machine; ``resplit`` says that its seed drew the
+    data's split anew; ``data`` and ``metrics`` are the run folder's data.json and metrics.json.
+    """
+
+    folder: str
+    settings: dict[str, Any]
+    seed: int
+    resplit: bool
+    data: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+class Estimate(TypedDict):
+    """A value for every seed, their mean, and the half-width of its interval (None with fewer than two values)."""
+
+    values: dict[str, float | None]
+    mean: float | None
+    half_width: float | None
+
+
+class Difference(Estimate):
+    """What a group has more than the baseline, seed by seed, over the ``seeds`` where both have a value."""
+
+    seeds: list[int]
+    excludes_zero: bool
+
+
+class Result(TypedDict):
+    """One quantity of every group, and the differences of all groups but the baseline."""
+
+    groups: dict[str, Estimate]
+    differences: dict[str, Difference]
+
+
+class Bin(Result):
+    """The mean over some labels or classes; ``low`` and ``high`` bound their imbalance ratio or training count."""
+
+    members: list[str]
+    low: float | None
+    high: float | None
+
+
+class GroupFacts(TypedDict):
+    """The runs that differ in their seed alone; ``folders`` by seed."""
+
+    name: str
+    settings: dict[str, Any]
+    seeds: list[int]
+    folders: dict[str, str]
+
+
+class LabelFacts(TypedDict):
+    """A label's training counts (means over the splits where seeds drew several) and how imbalanced they are.
+
+    ``ratio`` is None (infinite) where a class is empty, ``ratio_nonempty`` leaves such classes out. ``rarest`` has the
+    fewest training samples among the classes with a training and a test sample.
+    """
+
+    name: str
+    counts: dict[str, float]
+    ratio: float | None
+    ratio_nonempty: float | None
+    omega: float
+    rarest: str | None
+
+
+class LabelResult(TypedDict):
+    """One label: its class-balanced accuracy, the sensitivity of its rarest class and of every class."""
+
+    class_balanced_accuracy: Result
+    rarest: Result | None
+    classes: dict[str, Result]
+
+
+class RuleResult(TypedDict):
+    """Everything under one decision rule.
+
+    ``halves`` are the least and the most imbalanced half of several labels, as the paper sums them up; ``label_bins``
+    (by imbalance ratio) and ``class_bins`` (by training count) are empty up to ``BINS`` members. All rise.
+    """
+
+    test: dict[str, Result]
+    validation: dict[str, Result]
+    labels: dict[str, LabelResult]
+    halves: list[Bin]
+    label_bins: list[Bin]
+    class_bins: list[Bin]
+
+
+class Comparison(TypedDict):
+    """What ``compare_entries`` returns. The baseline is the first group; the most imbalanced label comes first."""
+
+    data: str
+    samples: dict[str, int]
+    resplit: bool
+    seeds: list[int]
+    baseline: str
+    groups: list[GroupFacts]
+    labels: list[LabelFacts]
+    rules: dict[str, RuleResult]
+
+
+def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Comparison:
+    """Compare runs of the same data; those of equal settings are one group, its seeds.
+
+    ``baseline`` names a group; without it, it is the one of method ``ce``, or the first in order where there is none or
+    several. Runs of unlike data are refused.
+
+    >>> data = {"name": "pets", "fingerprint": "f", "split_hash": "s", "shape": [8, 8, 1], "normalisation": {},
+    ...         "samples": {"test": 4}, "labels": [{"name": "kind", "classes": ["cat", "dog"]}],
+    ...         "counts": {part: {"kind": {"cat": 9, "dog": 3}} for part in ("train", "test")}}
+    >>> def run(method, seed, value):
+    ...     label = {"class_balanced_accuracy": value, "sensitivity": {"cat": 1.0, "dog": 2 * value - 1}}
+    ...     score = {"class_balanced_accuracy": value, "labels": {"kind": label}}
+    ...     metrics = {"test": {"rules": {rule: score for rule in RULES}}}
+    ...     return Entry(f"{method}{seed}", {"method": method}, seed, False, data, metrics)
+    >>> result = compare_entries([run("ce", 0, 0.5), run("ce", 1, 0.6), run("crl", 0, 0.7), run("crl", 1, 0.75)])
+    >>> difference = result["rules"]["argmax"]["test"]["class_balanced_accuracy"]["differences"]["crl"]
+    >>> difference["values"], round(difference["mean"], 3), round(difference["half_width"], 3)
+    ({'0': 0.2, '1': 0.15}, 0.175, 0.318)
+    """
+    ordered = sorted(entries, key=lambda entry: (_order(entry.settings), entry.seed, entry.folder))
+    _check_comparable(ordered)
+    groups = _with_baseline_first(_form_groups(ordered), baseline)
+    labels = _label_facts(ordered)
+    return {
+        "data": ordered[0].data["name"],
+        "samples": dict(ordered[0].data["samples"]),
+        "resplit": all(entry.resplit for entry in ordered),
+        "seeds": sorted({entry.seed for entry in ordered}),
+        "baseline": groups[0].name,
+        "groups": [group.facts() for group in groups],
+        "labels": labels,
+        "rules": {rule: _under_rule(rule, groups, labels) for rule in RULES},
+    }
+
+
+# Which runs may stand beside each other.
+
+
+def _check_comparable(entries: Sequence[Entry]) -> None:
+    if not entries:
+        check.fail("runs to compare", "at least one", "none")
+    for entry in entries:
+        if not (entry.metrics.get("test") or {}).get("rules"):
+            check.fail(f"run {entry.folder}", "finished, with metrics of the test part", "none")
+    first_of_seed: dict[int, Entry] = {}
+    redrawn = all(entry.resplit for entry in entries)
+    for entry in entries:
+        _check_same(entries[0], entry, ("labels", "shape"))
+        like = first_of_seed.setdefault(entry.seed, entry) if redrawn else entries[0]
+        _check_same(like, entry, ("split_hash", "fingerprint", "normalisation"))
+
+
+_DATA_WORDS = {"labels": "label space", "split_hash": "split"}
+
+
+def _check_same(one: Entry, other: Entry, keys: Iterable[str]) -> None:
+    for key in keys:
+        if one.data[key] != other.data[key]:
+            _refuse(one, other, _DATA_WORDS.get(key, key), one.data[key], other.data[key])
+
+
+def _refuse(one: Entry, other: Entry, what: str, mine: object, its: object) -> NoReturn:
+    mine, its = _first_difference(mine, its)
+    got = f"another {what}: {json.dumps(mine)} in {one.folder}, {json.dumps(its)} in {other.folder}"
+    check.fail("runs that are compared", "of the same data", got)
+
+
+def _first_difference(one: Any, other: Any) -> tuple[Any, Any]:
+    """Go down to the first entry in which two nested values differ: of 1,000 labels, one is worth reading."""
+    if isinstance(one, list) and isinstance(other, list):
+        if len(one) != len(other):
+            return f"{len(one)} entries", f"{len(other)} entries"
+        pairs = list(zip(one, other, strict=True))
+    elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        pairs = [(one[key], other[key]) for key in one]
+    else:
+        return one, other
+    return next(_first_difference(a, b) for a, b in pairs if a != b)
+
+
+# Groups and their names.
+
+
+@dataclass(frozen=True)
+class _Group:
+    name: str
+    runs: dict[int, Entry]  # by seed, ascending
+
+    def facts(self) -> GroupFacts:
+        settings = next(iter(self.runs.values())).settings
+        folders = {str(seed): run.folder for seed, run in self.runs.items()}
+        return {"name": self.name, "settings": dict(settings), "seeds": list(self.runs), "folders": folders}
+
+
+def _form_groups(ordered: Iterable[Entry]) -> list[_Group]:
+    by_settings: dict[str, dict[int, Entry]] = {}
+    for entry in ordered:
+        runs = by_settings.setdefault(json.dumps(entry.settings, sort_keys=True), {})
+        if twin := runs.get(entry.seed):
+            got = f"seed {entry.seed} in both {twin.folder} and {entry.folder}"
+            check.fail("runs of the same settings", "of different seeds", got)
+        runs[entry.seed] = entry
+    names = _names([next(iter(runs.values())).settings for runs in by_settings.values()])
+    return [_Group(name, runs) for name, runs in zip(names, by_settings.values(), strict=True)]
+
+
+def _with_baseline_first(groups: list[_Group], baseline: str | None) -> list[_Group]:
+    if baseline is None:
+        return groups  # their order puts ce first
+    check.raise_all([check.choice("baseline", baseline, [group.name for group in groups])])
+    return sorted(groups, key=lambda group: group.name != baseline)
+
+
+def _order(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Order settings: ce first, other methods by name, then by value, numbers as numbers."""
+
+    def place(value: Any) -> tuple[bool, float, str]:
+        is_number = isinstance(value, int | float)
+        return not is_number, value if is_number else 0, "" if is_number else json.dumps(value)
+
+    method = settings["method"]
+    return method != "ce", method, tuple((key, place(settings[key])) for key in sorted(settings))
+
+
+def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    names: list[str] = []
+    for own in settings:
+        peers = [other for other in settings if other["method"] == own["method"]]
+        # A method's own options tell it from its like alone: no other method has them.
+        telling = [key for key in sorted(own) if _varies(key, peers if key.startswith("method.") else settings)]
+        listed = ", ".join(f"{key.removeprefix('method.')} {_text(own[key])}" for key in telling if key != "method")
+        name = f"{own['method']} ({listed})" if listed else str(own["method"])
+        names.append(name if name not in names else f"{name} #{len(names) + 1}")
+    return names
+
+
+def _varies(key: str, settings: Iterable[Mapping[str, Any]]) -> bool:
+    return len({json.dumps(other[key]) if key in other else None for other in settings}) > 1
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# The labels, from the training counts.
+
+
+def _label_facts(entries: Iterable[Entry]) -> list[LabelFacts]:
+    splits = list({entry.data["split_hash"]: entry.data["counts"] for entry in entries}.values())
+    first = splits[0]["train"]
+    train = {label: _mean_counts([split["train"][label] for split in splits]) for label in first}
+    test = {label: _mean_counts([split["test"][label] for split in splits]) for label in first}
+    return sorted((_facts(name, train[name], test[name]) for name in first), key=_severity, reverse=True)
+
+
+def _mean_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    totals = {name: sum(one[name] for one in counts) for name in counts[0]}
+    return {name: n / len(counts) if n % len(counts) else n // len(counts) for name, n in totals.items()}
+
+
+def _facts(name: str, train: dict[str, float], test: Mapping[str, float]) -> LabelFacts:
+    counts = list(train.values())
+    present = [n for n in counts if n]
+    candidates = [member for member, n in train.items() if n and test[member]]
+    ratio = _six_digits(imbalance.imbalance_ratio(torch.tensor(present))) if present else None
+    return {
+        "name": name,
+        "counts": train,
+        "ratio": ratio if len(present) == len(counts) else None,
+        "ratio_nonempty": ratio,
+        "omega": _six_digits(imbalance.imbalance_measure(torch.tensor(counts))),
+        "rarest": min(candidates, key=train.__getitem__, default=None),
+    }
+
+
+def _six_digits(value: Any) -> float:
+    return float(f"{float(value):.6g}")  # the digits that float32 holds, without the noise behind them
+
+
+def _severity(label: LabelFacts) -> tuple[bool, float, float]:
+    return label["ratio"] is None, label["ratio_nonempty"] or 0, label["omega"]
+
+
+# The values under one rule.
+
+_Value = Callable[[Entry], float | None]
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A label or class among others, ordered by its imbalance or size."""
+
+    name: str
+    measure: float | None
+    value: _Value
+
+
+def _under_rule(rule: str, groups: Sequence[_Group], labels: Sequence[LabelFacts]) -> RuleResult:
+    def of(part: str, *path: str) -> Result:
+        return _result(groups, _at(part, rule, *path))
+
+    rarest = [_sensitivity(rule, label["name"], label["rarest"]) for label in labels if label["rarest"] is not None]
+    by_imbalance, by_size = _labels_by_imbalance(rule, labels), _classes_by_size(rule, labels)
+    return {
+        "test": {metric: of("test", metric) for metric in METRICS} | {"rarest": _result(groups, _mean_of(rarest))},
+        "validation": {"class_balanced_accuracy": of("validation", "class_balanced_accuracy")},
+        "labels": {label["name"]: _label_result(rule, groups, label) for label in labels},
+        "halves": _bins(groups, by_imbalance, 2) if len(labels) > 1 else [],
+        "label_bins": _bins(groups, by_imbalance, BINS) if len(by_imbalance) > BINS else [],
+        "class_bins": _bins(groups, by_size, BINS) if len(by_size) > BINS else [],
+    }
+
+
+def _label_result(rule: str, groups: Sequence[_Group], label: LabelFacts) -> LabelResult:
+    classes = {name: _result(groups, _sensitivity(rule, label["name"], name)) for name in label["counts"]}
+    return {
+        "class_balanced_accuracy": _result(groups, _balanced(rule, label["name"])),
+        "rarest": classes[label["rarest"]] if label["rarest"] is not None else None,
+        "classes": classes,
+    }
+
+
+def _at(part: str, rule: str, *path: str) -> _Value:
+    """Return what reads one number of a part under a rule off a run, None where there is none."""
+
+    def value(entry: Entry) -> float | None:
+        found: Any = entry.metrics.get(part)
+        for key in ("rules", rule, *path):
+            found = (found or {}).get(key)
+        return found if check.is_real(found) else None
+
+    return value
+
+
+def _balanced(rule: str, label: str) -> _Value:
+    return _at("test", rule, "labels", label, "class_balanced_accuracy")
+
+
+def _sensitivity(rule: str, label: str, name: str) -> _Value:
+    return _at("test", rule, "labels", label, "sensitivity", name)
+
+
+def _mean_of(values: Sequence[_Value]) -> _Value:
+    return lambda entry: _mean([found for value in values if (found := value(entry)) is not None])
+
+
+def _labels_by_imbalance(rule: str, labels: Sequence[LabelFacts]) -> list[_Member]:
+    return [_Member(one["name"], one["ratio_nonempty"], _balanced(rule, one["name"])) for one in reversed(labels)]
+
+
+def _classes_by_size(rule: str, labels: Sequence[LabelFacts]) -> list[_Member]:
+    classes = [(one["name"], name, n) for one in labels for name, n in one["counts"].items() if n]
+    classes.sort(key=lambda found: found[2])
+    return [_Member(f"{label}: {name}", n, _sensitivity(rule, label, name)) for label, name, n in classes]
+
+
+def _bins(groups: Sequence[_Group], members: Sequence[_Member], count: int) -> list[Bin]:
+    edges = [len(members) * k // count for k in range(count + 1)]
+    return [_bin(groups, members[low:high]) for low, high in pairwise(edges)]
+
+
+def _bin(groups: Sequence[_Group], members: Sequence[_Member]) -> Bin:
+    measures = [member.measure for member in members if member.measure is not None]
+    return {
+        "members": [member.name for member in members],
+        "low": min(measures, default=None),
+        "high": max(measures, default=None),
+        **_result(groups, _mean_of([member.value for member in members])),
+    }
+
+
+# Statistics.
+
+
+def _result(groups: Sequence[_Group], value: _Value) -> Result:
+    """Read one value off every run; the first group is the baseline."""
+    values = {group.name: {str(seed): value(run) for seed, run in group.runs.items()} for group in groups}
+    base = values[groups[0].name]
+    return {
+        "groups": {name: _estimate(own) for name, own in values.items()},
+        "differences": {group.name: _difference(values[group.name], base) for group in groups[1:]},
+    }
+
+
+def _estimate(values: dict[str, float | None]) -> Estimate:
+    defined = [value for value in values.values() if value is not None]
+    return {"values": values, "mean": _mean(defined), "half_width": _half_width(defined)}
+
+
+def _difference(values: Mapping[str, float | None], base: Mapping[str, float | None]) -> Difference:
+    paired: dict[str, float | None] = {}
+    for seed, value in values.items():
+        other = base.get(seed)
+        if value is not None and other is not None:
+            paired[seed] = round(value - other, _DIGITS)
+    estimate = _estimate(paired)
+    mean, half_width = estimate["mean"], estimate["half_width"]
+    excludes_zero = mean is not None and half_width is not None and abs(mean) > half_width
+    return {**estimate, "seeds": [int(seed) for seed in paired], "excludes_zero": excludes_zero}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _half_width(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return _quantile(len(values) - 1) * math.sqrt(variance / len(values))
+
+
+@cache
+def _quantile(freedom: int) -> float:
+    from scipy.stats import t  # type: ignore[import-untyped]  # a second to import, and one run needs none
+
+    return float(t.ppf((1 + _LEVEL) / 2, freedom))

@@ -1,0 +1,329 @@
+"""predict_images: from a run and new images to a table of classes and probabilities.
+
+New images go the way that the run's own went: decoded as they were, through the same loader, into the same network.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from rectifier import check, columns, console
+from rectifier.config import ACCELERATORS
+from rectifier.data.dataset import PARTS, ImageData, Pixels
+from rectifier.data.decode import UnreadableError, decode
+from rectifier.data.files import Columns, check_header, read_csv
+from rectifier.data.loader import Loader
+from rectifier.data.store import available_cores
+from rectifier.data.table import IMAGE_SUFFIXES
+from rectifier.engine.devices import make_fabric
+from rectifier.engine.predict import outputs
+from rectifier.labels import LabelSpace, is_missing
+from rectifier.networks.registry import build_network
+from rectifier.runs.atomic import write_bytes
+from rectifier.runs.folder import Run
+
+_PARQUET = frozenset({".parquet", ".pq"})
+_TABLES = _PARQUET | {".csv", ".tsv", ".txt"}
+_IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_name", "img")
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run says about N images: of each of A labels the class ``(N, A)``, -1 for an unreadable image, and how
+    probable it is ``(N, A)``.
+
+    ``rule`` is the decision rule, and ``why`` says why this one; ``unreadable`` lists images with what is wrong.
+    """
+
+    images: tuple[str, ...]
+    classes: Tensor
+    probabilities: Tensor
+    space: LabelSpace
+    rule: str
+    why: str
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table: ``image``, and for every label ``<label>`` and ``<label>_probability``.
+
+        A name that is taken gets ``_`` behind it until it is free: a label called image has the column ``image_``.
+        """
+        taken = {"image", *self.space.names}
+        named = [_free(label, taken) if label == "image" else label for label in self.space.names]
+        beside = [_free(f"{label}_probability", taken) for label in self.space.names]
+        return ["image", *(name for pair in zip(named, beside, strict=True) for name in pair)]
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return the rows of the table, one an image, as text; an unreadable image's cells are blank."""
+        names = self.columns
+        found = zip(self.images, self.classes.tolist(), self.probabilities.tolist(), strict=True)
+        return [dict(zip(names, self._cells(*each), strict=True)) for each in found]
+
+    def _cells(self, image: str, classes: list[int], probabilities: list[float]) -> list[str]:
+        cells = [image]
+        for names, k, probability in zip(self.space.classes, classes, probabilities, strict=True):
+            cells += ["", ""] if k < 0 else [names[k], f"{probability:.6f}"]
+        return cells
+
+    def write(self, path: str | Path) -> None:
+        """Write the table as CSV, whole or not at all. Cells stay as they are, with an = in front too."""
+        path = Path(path)
+        if path.is_dir():
+            check.fail(str(path), "a file to write", "a folder")
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, text.getvalue().encode(errors="surrogateescape"))
+
+
+def predict_images(
+    run: Run | str | Path,
+    images: Sequence[str | Path],
+    *,
+    rule: str | None = None,
+    root: str | Path | None = None,
+    batch_size: int = 256,
+    device: str = "auto",
+) -> Forecast:
+    """Predict every label of new images with a finished run.
+
+    Args:
+        run: the run, or its folder.
+        images: image files, folders of images, whatever their depth, and tables (CSV or Parquet) with a column of image
+            paths. They are predicted in this order, an image named twice twice. A table's images are called what
+            the table calls them.
+        rule: a decision rule of the run: ``argmax``, ``prior``, ``tuned``. By default the one that validation prefers.
+        root: the folder that the paths of tables start from; each table's own folder if not given.
+        batch_size: images per batch; no more than a few batches of them are in memory.
+        device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+    """
+    run = Run.open(run.path if isinstance(run, Run) else run)
+    check.raise_all(
+        [
+            check.choice("device", device, ACCELERATORS),
+            check.number("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
+        ]
+    )
+    rules = run.rules
+    name, why = _chosen_rule(rules, rule)
+    named = _find_images(images, root, run.config.data_options.get("image"))
+    height, width, channels = run.data["shape"]
+    files = _FilesOnDemand(tuple(image.path for image in named), (height, width, channels), run.config.fit)
+    classes, probabilities = _predict(run, files, torch.tensor(rules["offsets"][name]), batch_size, device)
+    bad = dict(sorted(files.unreadable.items()))
+    if len(bad) == len(named):
+        got = f"none of {check.amount(len(named), 'image')}, such as {named[0].path} ({bad[0]})"
+        check.fail("images", "images of which one at least can be read", got)
+    classes[list(bad)], probabilities[list(bad)] = -1, torch.nan
+    unreadable = tuple((named[row].name, reason) for row, reason in bad.items())
+    return Forecast(tuple(image.name for image in named), classes, probabilities, run.space, name, why, unreadable)
+
+
+def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
+    """Return the rule's name, and why it is this one."""
+    if wanted is not None:
+        check.raise_all([check.choice("rule", wanted, tuple(rules["offsets"]))])
+        return wanted, "asked for"
+    name = rules["preferred"]
+    return name, f"preferred by validation, with a class-balanced accuracy of {rules['validation'][name]:.4f}"
+
+
+def _predict(run: Run, files: _FilesOnDemand, offsets: Tensor, batch_size: int, device: str) -> tuple[Tensor, Tensor]:
+    """Return each label's class and its probability under the rule with these ``offsets`` ``(K,)``, both ``(N, A)``."""
+    fabric = make_fabric(replace(run.config, accelerator=device, devices=1, nodes=1))
+    network, loader = _network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
+    found = []
+    with _ignored_warnings(), console.progress() as display:
+        task = display.add_task("predicting", total=len(files))
+        for batch, output in outputs(fabric, network, loader):
+            # In double precision, as the rules are scored; not every device has that.
+            found.append(_decide(output.logits.cpu().double() + offsets.double(), run.space.sizes))
+            display.advance(task, len(batch.positions))
+    return torch.cat([classes for classes, _ in found]), torch.cat([probabilities for _, probabilities in found])
+
+
+def _decide(logits: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the best class of every label and its probability, both ``(N, A)``.
+
+    >>> _decide(torch.tensor([[0.0, 0.0, 9.0, 0.0, 0.0]]).log1p(), (3, 2))
+    (tensor([[2, 0]]), tensor([[0.8333, 0.5000]]))
+    """
+    classes = columns.argmax(logits, sizes)
+    return classes, columns.softmax(logits, sizes).gather(1, columns.own_columns(classes, sizes))
+
+
+def _network(run: Run) -> nn.Module:
+    """Build the run's network, with the weights of the epoch that was chosen."""
+    config, options = run.config, run.config.network_options
+    if config.network.startswith("timm:"):  # the run's weights take the place of pre-trained ones: none is fetched
+        options = {**options, "pretrained": False}
+    network = build_network(config.network, run.space, run.data["shape"], seed=config.seed, **options)
+    network.load_state_dict(run.weights())
+    return network
+
+
+def _loader(run: Run, files: _FilesOnDemand, batch_size: int, fabric: Fabric) -> Loader:
+    targets = torch.full((len(files), len(run.space)), -1)
+    data = ImageData("images", files, targets, run.space, torch.full((len(files),), PARTS.index("test")))
+    with console.quiet():  # where the loader keeps pixels is of no interest here
+        return Loader(data, "test", batch_size, device=fabric.device, mode="streamed", normalise=run.normalisation)
+
+
+@contextmanager
+def _ignored_warnings() -> Iterator[None]:
+    """Ignore warnings until all is decoded.
+
+    Decoding does so by itself, image by image, but what one thread restores another has set: only around all
+    threads is the state before well known.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass(frozen=True)
+class _FilesOnDemand:
+    """Image files that are decoded whenever a batch is gathered: an unreadable one is black, and noted."""
+
+    paths: tuple[Path, ...]
+    shape: tuple[int, int, int]
+    fit: str
+    unreadable: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def select(self, index: NDArray[np.int64]) -> _FilesOnDemand:
+        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), unreadable={})
+
+    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+        pixels = np.empty((len(index), *self.shape), np.uint8) if out is None else out
+        with ThreadPoolExecutor(available_cores(), "rectifier-decode") as threads:
+            for row, image in enumerate(threads.map(self._decode, index.tolist())):
+                pixels[row] = image
+        return pixels
+
+    def _decode(self, position: int) -> Pixels:
+        try:
+            pixels = decode(self.paths[position], self.shape[:2], self.fit)
+        except UnreadableError as error:
+            self.unreadable[position] = str(error)
+            return np.zeros(self.shape, np.uint8)
+        return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None] if self.shape[2] == 1 else pixels
+
+
+class _Named(NamedTuple):
+    """An image as the user calls it, and where it lies."""
+
+    name: str
+    path: Path
+
+
+def _find_images(given: Sequence[str | Path], root: str | Path | None, column: str | None) -> list[_Named]:
+    """Return the images of all files, folders and tables; ``column`` is the image column that the run was told."""
+    paths = [_existing(path) for path in ([given] if isinstance(given, str | Path) else given)]
+    if not paths:
+        check.fail("images", "at least one image, folder or table", "none")
+    if root is not None:
+        if not any(map(_is_table, paths)):
+            check.fail("root", "given with a table alone", f"{root} without one")
+        if not Path(root).is_dir():
+            check.no_file(str(root), "the folder that a table's paths start from", "")
+    return [image for path in paths for image in _images_at(path, root, column)]
+
+
+def _existing(path: str | Path) -> Path:
+    if not str(path).strip() or not Path(path).exists():
+        check.no_file(repr(str(path)), "an image, a folder of images or a table of them", "")
+    return Path(path)
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in _TABLES and path.is_file()
+
+
+def _images_at(path: Path, root: str | Path | None, column: str | None) -> list[_Named]:
+    if path.is_dir():
+        return [_Named(str(file), file) for file in _in_folder(path)]
+    if _is_table(path):
+        start = path.parent if root is None else Path(root)
+        return [_Named(name, start / name) for name in _in_table(path, column)]
+    return [_Named(str(path), path)]
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """Return the images of a folder and the folders in it, without what is hidden."""
+    images = (file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+    found = sorted(f for f in images if not any(part.startswith(".") for part in f.relative_to(folder).parts))
+    if not found:
+        check.fail(str(folder), "a folder with images", f"none (known are {', '.join(sorted(IMAGE_SUFFIXES))})")
+    return found
+
+
+def _in_table(path: Path, column: str | None) -> list[str]:
+    """Return the image paths as a table has them."""
+    table = _read_parquet(path) if path.suffix.lower() in _PARQUET else read_csv(path)
+    if not len(table):
+        check.fail(str(path), "a table with at least one row", "a header only")
+    column = column if column in table.columns else _image_column(table)
+    names = [value.strip() for value in table.columns[column]]
+    if "" in names:
+        check.fail(f"{table.place(names.index(''))} column {column!r}", "an image path", "a blank")
+    return names
+
+
+def _image_column(table: Columns) -> str:
+    """Find the column of paths as ``read_table`` does: by a usual name, else the first that looks like file names."""
+    for name in _IMAGE_COLUMNS:
+        for column in table.columns:
+            if column.lower() == name:
+                return column
+    for column, values in table.columns.items():
+        if all(Path(value.strip()).suffix.lower() in IMAGE_SUFFIXES for value in values[:100]):
+            return column
+    got = f"{', '.join(table.columns)}; call it image"
+    check.fail(table.path, "a table with a column of image paths", got)
+
+
+def _read_parquet(path: Path) -> Columns:
+    try:
+        from pyarrow import ArrowInvalid, parquet, types  # type: ignore[import-untyped]
+    except ImportError:
+        raise ImportError("Reading Parquet needs pyarrow: pip install 'rectifier[parquet]'.") from None
+    try:
+        table = parquet.read_table(path)
+    except (ArrowInvalid, OSError) as error:
+        check.fail(str(path), "a Parquet table", f"a file that is none ({error})")
+    check_header(path, [name.strip() for name in table.column_names])
+    plain = {
+        name.strip(): ["" if is_missing(value) else str(value) for value in column.to_pylist()]
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if not (types.is_nested(column.type) or types.is_binary(column.type))
+    }
+    return Columns(str(path), plain, list(range(1, table.num_rows + 1)))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return the name with as many underscores behind it as make it differ from those that are taken, and take it."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
