@@ -90,7 +90,7 @@ BAD: dict[str, list[Any]] = {
     "validate_every": [0, None],
     "patience": [0, 1.5],
     "select": ["tuned", None],
-    "precision": ["64", 32],
+    "precision": ["8", 32],
     "batch_norm": ["sync", None],
     "accelerator": ["gpu", None],
     "devices": [0, "auto"],

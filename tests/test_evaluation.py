@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,9 +19,9 @@ from cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_counts
 from rectifier.evaluation import FOLDS, RULES, fit_rules, score_rules
 from rectifier.methods import METHODS
-from rectifier.posthoc import STRENGTHS, tuned_offsets
+from rectifier.posthoc import STRENGTHS
 from rectifier.runs.predictions import Predictions
-from rectifier.training import results
+from rectifier.runs.results import score_predictions
 
 SIZES = [2, 3, 5]
 SPACE = LabelSpace.from_sizes(SIZES)
@@ -88,6 +88,7 @@ def test_a_class_without_training_samples_has_a_finite_prior() -> None:
     assert found == pytest.approx(slow_prior(counts), abs=1e-6)
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0.0, 0.3]))
 def test_tuned_is_exact_for_two_classes(seed: int, ties: bool, missing: float) -> None:
     batch = make_batch([2, 2], 30, seed, ties=ties, missing=missing, dtype=torch.float32)
@@ -103,6 +104,7 @@ def test_tuned_is_exact_for_two_classes(seed: int, ties: bool, missing: float) -
         assert found == pytest.approx(best, abs=1e-9)
 
 
+@settings(max_examples=40)
 @given(batches(most_labels=3, most_classes=9, most_samples=40), st.integers(0, 10**6))
 def test_tuned_is_never_below_prior_on_validation(batch: Batch, seed: int) -> None:
     if not (batch.targets >= 0).any():
@@ -141,7 +143,7 @@ def test_threshold_adjustment_has_the_best_strength_on_validation() -> None:
 def test_the_methods_own_step_is_its_argmax() -> None:
     batch = validation()
     found = {"validation": Predictions(batch.logits, batch.targets, tuple(map(str, range(80))), SPACE)}
-    rules = {name: results(found, COUNTS, name)[0]["offsets"] for name in ("ce", "threshold-adjustment")}
+    rules = {name: score_predictions(found, COUNTS, name)[0]["offsets"] for name in ("ce", "threshold-adjustment")}
     assert rules["ce"]["argmax"] != rules["threshold-adjustment"]["argmax"]
     assert rules["ce"]["argmax"] == [0.0] * sum(SIZES)
     for rule in ("prior", "tuned"):
@@ -177,12 +179,14 @@ def test_validation_holds_the_balanced_accuracy_of_each_rule(rule: str) -> None:
 def test_tuned_is_judged_on_samples_that_it_was_not_tuned_on(samples: int) -> None:
     batch = validation(seed=1, samples=samples, missing=0.0)
     fold = [place % FOLDS for place in torch.randperm(samples, generator=torch.Generator().manual_seed(0)).tolist()]
-    start, adjusted = torch.tensor(slow_prior(COUNTS)), []
-    for i in range(samples):
-        others = [j for j in range(samples) if fold[j] != fold[i]]
-        tuned = tuned_offsets(batch.logits[others], batch.targets[others], SIZES, start=start)
-        adjusted.append(batch.logits[i] + tuned)
-    expected = oracles.class_balanced_accuracy(torch.stack(adjusted), batch.targets, SIZES)
+    adjusted = batch.logits.clone()
+    for own in sorted(set(fold)):
+        others = [i for i in range(samples) if fold[i] != own]
+        rest = Batch(batch.logits[others], batch.targets[others], batch.features[others], SIZES)
+        tuned = torch.tensor(fitted(rest)["offsets"]["tuned"])
+        for i in (i for i in range(samples) if fold[i] == own):
+            adjusted[i] += tuned
+    expected = oracles.class_balanced_accuracy(adjusted, batch.targets, SIZES)
     assert fitted(batch)["validation"]["tuned"] == pytest.approx(expected, abs=1e-6)
 
 
@@ -301,7 +305,7 @@ def test_test_never_influences_the_rules() -> None:
             "validation": Predictions(batch.logits, batch.targets, ids, SPACE),
             "test": Predictions(test.logits, targets, ids, SPACE),
         }
-        rules, metrics = results(found, COUNTS, "threshold-adjustment", ("threshold-adjustment",))
+        rules, metrics = score_predictions(found, COUNTS, "threshold-adjustment", ("threshold-adjustment",))
         fits.append(rules)
         scores.append(metrics)
     assert fits[0] == fits[1]

@@ -149,7 +149,7 @@ class TestOwnTestImages:
     def test_another_fit_gives_another_picture(self, trained: dict[str, Trained], tmp_path: Path) -> None:
         run, files = trained["photos"]
         copy = Path(shutil.copytree(run.path, tmp_path / "run"))
-        (copy / "config.json").write_text(json.dumps({**run.config.as_dict(), "fit": "stretch"}))
+        (copy / "data.json").write_text(json.dumps({**run.data, "fit": "stretch"}))
         padded, stretched = (predict(r, files, rule="argmax").probabilities for r in (run, copy))
         assert not torch.allclose(padded, stretched, atol=1e-4)
 
@@ -401,7 +401,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("lines", "message"),
         [
-            (["colour,size", "red,3"], "a table with a column of image paths, but got colour, size; call it image"),
+            (["colour,size", "red,3"], "a table with a column of image paths, but got colour, size; --set image"),
             (["image,colour"], "a table with at least one row, but got a header only"),
             (["image,colour", "a.png,red", " ,red"], r"line 3, column 'image' to be an image path, but got a blank"),
         ],

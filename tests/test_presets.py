@@ -94,7 +94,8 @@ def test_the_papers_weight_of_the_rectification(name: str) -> None:
 
 
 def test_balanced_classes_are_weighted_equally() -> None:
-    # "In the class balanced test [...] we integrated our CRL with the CE loss using equal weight by setting alpha = 0.5"
+    # The same Parameter Settings: "In the class balanced test, [...] we integrated our CRL with the CE loss using equal
+    # weight by setting alpha = 0.5 for all models."
     assert preset("cifar100-balanced").data == "cifar100"
     assert alpha(preset("cifar100-balanced"), [50, 50]) == 0.5
     assert alpha(preset("cifar100"), [50, 50]) == 0

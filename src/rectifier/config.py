@@ -24,6 +24,49 @@ PRECISIONS = ("auto", "32", "bf16", "16", "64")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 SELECTIONS = ("argmax", "prior", "last")
 
+SETTINGS: dict[str, str] = {
+    "data": "a data set's name, with options as in cifar100:imb=1, or a table, folder or store",
+    "images": "the folder that a table's image paths start from",
+    "data_root": "the folder that holds the data sets",
+    "data_options": "options of the reader, one by one as data.NAME",
+    "split_seed": "seed of the split that a reader draws; none: the reader's own",
+    "size": "HEIGHTxWIDTH that images are decoded to; none: the network's published size",
+    "fit": "other aspect ratios: stretch, crop or pad",
+    "unreadable": "damaged images: skip them, or raise an error",
+    "method": "rectifier list methods",
+    "method_options": "options of the method, one by one as NAME or method.NAME",
+    "network": "rectifier list networks",
+    "network_options": "options of the network, one by one as NAME or network.NAME",
+    "epochs": "passes over the training part",
+    "batch_size": "images in a batch, of all devices together",
+    "seed": "of weights, order and augmentation",
+    "optimizer": "sgd or adamw",
+    "lr": "learning rate; none: the network's, shared out among the labels, whose losses add up",
+    "momentum": "of sgd",
+    "nesterov": "of sgd",
+    "weight_decay": "of all weights",
+    "schedule": "of the learning rate: cosine, step or constant",
+    "milestones": "of schedule step: shares of the training at which the rate falls",
+    "decay": "of schedule step: the factor at each milestone",
+    "warmup": "epochs in which the rate rises",
+    "clip": "the largest norm of a gradient; none: any",
+    "accumulate": "batches whose gradients are averaged for one step",
+    "drop_last": "leave out a last batch that is not full",
+    "padding": "pixels that a training image may be shifted; none: an eighth of its shorter side",
+    "flip": "mirror half of the training images; none: yes, unless it is known that labels change with it",
+    "validate_every": "epochs between validations",
+    "patience": "validations without a gain after which training ends; none: never",
+    "select": "keep the epoch that validation finds best under this rule, argmax or prior, or the last",
+    "precision": "32, bf16, 16 or 64; auto: bf16 on a GPU that has it, else 32",
+    "batch_norm": "over the batches of all devices (global), or of each alone (local)",
+    "accelerator": "auto, cpu, cuda or mps",
+    "devices": "devices on each node",
+    "nodes": "machines; start with torchrun or srun",
+    "checkpoint_seconds": "between checkpoints",
+    "tensorboard": "write curves for TensorBoard",
+    "features": "save features with the predictions",
+}
+
 # What does not change what is learned: where data lies, what it is computed on, what is written beside it.
 _ELSEWHERE = (
     *("seed", "split_seed", "images", "data_root", "accelerator", "devices", "nodes"),
@@ -33,14 +76,17 @@ _ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Config:
-    """One training run. What is None by default is decided by the data, the network or the machine."""
+    """One training run; ``SETTINGS`` says what each field means.
+
+    What is None by default is decided by the data, the network or the machine.
+    """
 
     data: str
     images: str | None = None
     data_root: str | None = None
     data_options: dict[str, Any] = field(default_factory=dict)
-    split_seed: int | None = None  # of the split that a reader draws; None: the reader's own
-    size: str | None = None  # HEIGHTxWIDTH of decoded images; None: the network's published one
+    split_seed: int | None = None
+    size: str | None = None
     fit: str = "stretch"
     unreadable: str = "skip"
 
@@ -50,35 +96,35 @@ class Config:
     network_options: dict[str, Any] = field(default_factory=dict)
 
     epochs: int = 30
-    batch_size: int = 128  # of all devices together
-    seed: int = 0  # of weights, order and augmentation
+    batch_size: int = 128
+    seed: int = 0
     optimizer: str = "sgd"
-    lr: float | None = None  # None: the network's, shared out among the labels, whose losses add up
+    lr: float | None = None
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 5e-4
     schedule: str = "cosine"
-    milestones: tuple[float, ...] = (0.5, 0.75)  # of schedule step: shares of the training
-    decay: float = 0.1  # of schedule step: the factor at each milestone
-    warmup: float = 0.0  # epochs
-    clip: float | None = None  # the largest norm of a gradient
-    accumulate: int = 1  # batches whose gradients are averaged for one step of the optimizer
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    decay: float = 0.1
+    warmup: float = 0.0
+    clip: float | None = None
+    accumulate: int = 1
     drop_last: bool = False
-    padding: int | None = None  # pixels that an image may be shifted; None: an eighth of its shorter side
-    flip: bool | None = None  # None: yes, unless it is known that mirrored images have other labels
+    padding: int | None = None
+    flip: bool | None = None
 
-    validate_every: int = 1  # epochs
-    patience: int | None = None  # validations without a gain, after which training ends
-    select: str = "argmax"  # the epoch with the best validation under this rule, or the last
+    validate_every: int = 1
+    patience: int | None = None
+    select: str = "argmax"
 
-    precision: str = "auto"  # bf16 on a GPU that has it, else 32
-    batch_norm: str = "global"  # over the batches of all devices, or the local one
+    precision: str = "auto"
+    batch_norm: str = "global"
     accelerator: str = "auto"
     devices: int = 1
     nodes: int = 1
     checkpoint_seconds: float = 60.0
     tensorboard: bool = True
-    features: bool = True  # saved with the predictions
+    features: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(self.milestones))

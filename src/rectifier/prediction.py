@@ -26,28 +26,25 @@ from rectifier import check, columns, console
 from rectifier.config import ACCELERATORS
 from rectifier.data.dataset import PARTS, ImageData, Pixels
 from rectifier.data.decode import UnreadableError, decode
-from rectifier.data.files import Columns, check_header, read_csv
 from rectifier.data.loader import Loader
 from rectifier.data.store import available_cores
-from rectifier.data.table import IMAGE_SUFFIXES
+from rectifier.data.table import IMAGE_SUFFIXES, PARQUET_SUFFIXES, image_column, read_columns
 from rectifier.engine.devices import make_fabric
 from rectifier.engine.predict import outputs
-from rectifier.labels import LabelSpace, is_missing
+from rectifier.labels import LabelSpace
 from rectifier.networks.registry import build_network
 from rectifier.runs.atomic import write_bytes
 from rectifier.runs.folder import Run
 
-_PARQUET = frozenset({".parquet", ".pq"})
-_TABLES = _PARQUET | {".csv", ".tsv", ".txt"}
-_IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_name", "img")
+_TABLES = PARQUET_SUFFIXES | {".csv", ".tsv", ".txt"}
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run says about N images: of each of A labels the class ``(N, A)``, -1 for an unreadable image, and how
-    probable it is ``(N, A)``.
+    """What a run says about N images: the class of each label ``(N, A)`` and its probability ``(N, A)``.
 
-    ``rule`` is the decision rule, and ``why`` says why this one; ``unreadable`` lists images with what is wrong.
+    An unreadable image has class -1 and probability NaN; ``unreadable`` lists these images, with what is wrong.
+    ``rule`` is the decision rule, and ``why`` says why this one.
     """
 
     images: tuple[str, ...]
@@ -81,17 +78,21 @@ class Forecast:
             cells += ["", ""] if k < 0 else [names[k], f"{probability:.6f}"]
         return cells
 
+    def text(self) -> str:
+        """Return the table as CSV."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows())
+        return text.getvalue()
+
     def write(self, path: str | Path) -> None:
         """Write the table as CSV, whole or not at all. Cells stay as they are, with an = in front too."""
         path = Path(path)
         if path.is_dir():
             check.fail(str(path), "a file to write", "a folder")
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows())
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, text.getvalue().encode(errors="surrogateescape"))
+        write_bytes(path, self.text().encode(errors="surrogateescape"))
 
 
 def predict_images(
@@ -126,7 +127,7 @@ def predict_images(
     name, why = _chosen_rule(rules, rule)
     named = _find_images(images, root, run.config.data_options.get("image"))
     height, width, channels = run.data["shape"]
-    files = _FilesOnDemand(tuple(image.path for image in named), (height, width, channels), run.config.fit)
+    files = _FilesOnDemand(tuple(image.path for image in named), (height, width, channels), run.data["fit"])
     classes, probabilities = _predict(run, files, torch.tensor(rules["offsets"][name]), batch_size, device)
     bad = dict(sorted(files.unreadable.items()))
     if len(bad) == len(named):
@@ -150,12 +151,12 @@ def _predict(run: Run, files: _FilesOnDemand, offsets: Tensor, batch_size: int, 
     """Return each label's class and its probability under the rule with these ``offsets`` ``(K,)``, both ``(N, A)``."""
     fabric = make_fabric(replace(run.config, accelerator=device, devices=1, nodes=1))
     network, loader = _network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
-    found = []
+    sizes, found = run.space.sizes, []
     with _ignored_warnings(), console.progress() as display:
         task = display.add_task("predicting", total=len(files))
         for batch, output in outputs(fabric, network, loader):
             # In double precision, as the rules are scored; not every device has that.
-            found.append(_decide(output.logits.cpu().double() + offsets.double(), run.space.sizes))
+            found.append(_decide(output.logits.cpu().double() + offsets.double(), sizes))
             display.advance(task, len(batch.positions))
     return torch.cat([classes for classes, _ in found]), torch.cat([probabilities for _, probabilities in found])
 
@@ -280,45 +281,14 @@ def _in_folder(folder: Path) -> list[Path]:
 
 def _in_table(path: Path, column: str | None) -> list[str]:
     """Return the image paths as a table has them."""
-    table = _read_parquet(path) if path.suffix.lower() in _PARQUET else read_csv(path)
+    table = read_columns(path)
     if not len(table):
         check.fail(str(path), "a table with at least one row", "a header only")
-    column = column if column in table.columns else _image_column(table)
+    column = column if column in table.columns else image_column(table)
     names = [value.strip() for value in table.columns[column]]
     if "" in names:
         check.fail(f"{table.place(names.index(''))} column {column!r}", "an image path", "a blank")
     return names
-
-
-def _image_column(table: Columns) -> str:
-    """Find the column of paths as ``read_table`` does: by a usual name, else the first that looks like file names."""
-    for name in _IMAGE_COLUMNS:
-        for column in table.columns:
-            if column.lower() == name:
-                return column
-    for column, values in table.columns.items():
-        if all(Path(value.strip()).suffix.lower() in IMAGE_SUFFIXES for value in values[:100]):
-            return column
-    got = f"{', '.join(table.columns)}; call it image"
-    check.fail(table.path, "a table with a column of image paths", got)
-
-
-def _read_parquet(path: Path) -> Columns:
-    try:
-        from pyarrow import ArrowInvalid, parquet, types  # type: ignore[import-untyped]
-    except ImportError:
-        raise ImportError("Reading Parquet needs pyarrow: pip install 'rectifier[parquet]'.") from None
-    try:
-        table = parquet.read_table(path)
-    except (ArrowInvalid, OSError) as error:
-        check.fail(str(path), "a Parquet table", f"a file that is none ({error})")
-    check_header(path, [name.strip() for name in table.column_names])
-    plain = {
-        name.strip(): ["" if is_missing(value) else str(value) for value in column.to_pylist()]
-        for name, column in zip(table.column_names, table.columns, strict=True)
-        if not (types.is_nested(column.type) or types.is_binary(column.type))
-    }
-    return Columns(str(path), plain, list(range(1, table.num_rows + 1)))
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -28,34 +28,34 @@ from rectifier.engine.devices import launch, make_fabric, resolved_precision
 from rectifier.engine.fit import Parts, fit, make_optimizer
 from rectifier.engine.predict import balanced_accuracy, predict, shard
 from rectifier.engine.state import State
-from rectifier.evaluation import fit_rules, score_rules
-from rectifier.methods import build_objective, build_sampler, find_method
+from rectifier.methods import build_objective, build_sampler
 from rectifier.networks.registry import build_network, default_rate, default_size
 from rectifier.posthoc import prior_offsets
 from rectifier.runs.curves import Curves
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import MOST_FEATURES, Predictions
+from rectifier.runs.results import score_predictions
 
 
-def train(config: Config, out: str | Path) -> Run:
+def train(config: Config, out: str | Path, *, title: str | None = None) -> Run:
     """Train as the config says into a new folder, and return the finished run.
 
     Nothing is written before data, network and method have been looked at. A run that is stopped, by a signal or a
-    kill, goes on with ``resume``.
+    kill, goes on with ``resume``. ``title`` is what the run is called while it trains.
     """
     config = config.anchored()
     Run.check_free(out, config)
-    return launch(make_fabric(config), config, _train, config, Path(out), False)
+    return launch(make_fabric(config), config, _train, config, Path(out), False, title)
 
 
-def resume(run: str | Path | Run) -> Run:
+def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
     """Go on with a run that was stopped: it ends as if it never had been."""
     opened = Run.open(run.path if isinstance(run, Run) else run)
     if opened.is_finished:
         console.say(f"{opened.path} is finished.")
         return opened
     config = opened.config
-    return launch(make_fabric(config), config, _train, config, opened.path, True)
+    return launch(make_fabric(config), config, _train, config, opened.path, True, title)
 
 
 @dataclass(frozen=True)
@@ -80,18 +80,32 @@ class _Job:
             "parameters": sum(weight.numel() for weight in self.network.parameters()),
         }
 
+    def headline(self, fabric: Fabric) -> str:
+        """Say in a line what is trained on what."""
+        config, space = self.config, self.data.space
+        labels = f"{check.amount(len(space), 'label')}, {check.amount(space.columns, 'class')}"
+        samples = f"{check.amount(len(self.data.indices('train')), 'training image')} of {self.data.name}"
+        where = fabric.device.type if fabric.world_size == 1 else f"{fabric.world_size} x {fabric.device.type}"
+        return (
+            f"{samples} ({labels}), {config.method} on {config.network} ({self.decided['parameters']:,} weights),"
+            f" {check.amount(config.epochs, 'epoch')}, rate {self.lr:g}, {where}"
+        )
+
     def loader(self, fabric: Fabric, part: str, **options: Any) -> Loader:
         size = self.config.batch_size // fabric.world_size
-        return Loader(self.data, part, size, device=fabric.device, normalise=self.normalisation, **options)
+        with console.quiet():
+            made = Loader(self.data, part, size, device=fabric.device, normalise=self.normalisation, **options)
+        if made.mode == "streamed" and part == "train":  # slower than from memory, and worth knowing
+            console.say(made.description)
+        return made
 
     def held_out(self, fabric: Fabric, part: str) -> Iterable[Batch]:
         """Return batches of this process's share of validation or test, which may be none."""
         positions = shard(len(self.data.indices(part)), fabric)
-        with console.quiet():  # the loader of the training part says what there is to say
-            return self.loader(fabric, part, sampler=positions) if len(positions) else []
+        return self.loader(fabric, part, sampler=positions) if len(positions) else []
 
 
-def _train(fabric: Fabric, config: Config, out: Path, again: bool) -> Run:
+def _train(fabric: Fabric, config: Config, out: Path, again: bool, title: str | None) -> Run:
     """Do what one process does; all processes do the same, and the first writes."""
     with _alone_in_the_process(fabric):
         torch.manual_seed(config.seed * 1_000_003 + fabric.global_rank)
@@ -101,6 +115,7 @@ def _train(fabric: Fabric, config: Config, out: Path, again: bool) -> Run:
             run = run if again else Run.create(out, config)
             run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)})
         fabric.barrier()
+        console.say(f"{title or out}: {job.headline(fabric)}")
         began = time.monotonic()
         try:
             weights = _fit(fabric, job, run)
@@ -228,19 +243,8 @@ def _finish(fabric: Fabric, job: _Job, run: Run, weights: dict[str, Tensor]) -> 
     run.save_weights(weights)
     for part, predictions in found.items():
         run.save_predictions(part, predictions)
-    rules, metrics = results(found, run.train_counts, job.config.method)
+    rules, metrics = score_predictions(found, run.train_counts, job.config.method)
     run.save_results(rules, metrics)
-
-
-def results(
-    found: dict[str, Predictions], train_counts: list[Tensor], method: str, extra: tuple[str, ...] = ()
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the rules fitted on validation, and every metric of validation and test under each."""
-    fitted, space = found["validation"], found["validation"].space
-    posthoc = find_method(method).posthoc
-    rules = fit_rules(fitted.logits, fitted.targets, space, train_counts, posthoc, extra=extra)
-    scored = {part: score_rules(p.logits, p.targets, space, train_counts, rules) for part, p in found.items()}
-    return rules, {**scored, "preferred_rule": rules["preferred"]}
 
 
 def _predictions(fabric: Fabric, job: _Job, network: nn.Module, part: str) -> Predictions:

@@ -44,7 +44,8 @@ def committed(folder: Path, *paths: str) -> str:
 
 def test_the_commit_of_a_checkout(package: Path) -> None:
     assert commit() is None  # there is none yet
-    assert commit() != committed(package, ".") == commit()
+    made = committed(package, ".")
+    assert commit() == made
 
 
 @pytest.mark.parametrize("change", ["edited", "staged", "removed"])

@@ -85,6 +85,14 @@ def test_tensors_that_are_views_of_others_are_saved(tmp_path: Path) -> None:
     assert torch.equal(after.features, tall.T.half().float())
 
 
+def test_equal_predictions_are_equal_files(tmp_path: Path) -> None:
+    contents = set()
+    for number in range(5):
+        predictions(drawn(6, 4)).save(tmp_path / f"{number}.safetensors")
+        contents.add((tmp_path / f"{number}.safetensors").read_bytes())
+    assert len(contents) == 1
+
+
 def test_no_samples_at_all(tmp_path: Path) -> None:
     none = Predictions(torch.zeros(0, 5), torch.zeros(0, 2, dtype=torch.int64), (), SPACE, torch.zeros(0, 4))
     after = saved(tmp_path / "test.safetensors", none)
@@ -108,19 +116,35 @@ def whole(path: Path) -> bytes:
     return path.read_bytes()
 
 
-LABELS = SPACE.to_json()
 TENSORS = {"logits": torch.zeros(1, 5), "targets": torch.zeros(1, 2)}
+ABOUT = {"ids": ["0"], **json.loads(SPACE.to_json())}
+
+
+def described(**changes: object) -> dict[str, str]:
+    """What is written beside the tensors, with entries changed, or left out where they are None."""
+    return {"rectifier": json.dumps({key: value for key, value in {**ABOUT, **changes}.items() if value is not None})}
+
+
 DAMAGED: dict[str, bytes] = {
     "empty": b"",
     "text": b"logits,targets\n1,2\n",
     "zeros": bytes(5000),
-    "no metadata": save(TENSORS),
-    "no ids": save(TENSORS, {"label_space": LABELS}),
-    "no label space": save(TENSORS, {"ids": '["0"]'}),
-    "no logits": save({"targets": torch.zeros(1, 2)}, {"ids": '["0"]', "label_space": LABELS}),
-    "ids that are no JSON": save(TENSORS, {"ids": "0", "label_space": LABELS}),
-    "labels that are no label space": save(TENSORS, {"ids": '["0"]', "label_space": json.dumps({"names": []})}),
+    "nothing beside the tensors": save(TENSORS),
+    "weights": save(TENSORS, {"label_space": SPACE.to_json()}),
+    "no ids": save(TENSORS, described(ids=None)),
+    "ids that are no list": save(TENSORS, described(ids=5)),
+    "no labels": save(TENSORS, described(labels=None)),
+    "labels that are no label space": save(TENSORS, described(labels=[{"names": "striped"}])),
+    "no JSON": save(TENSORS, {"rectifier": "ids"}),
+    "a list": save(TENSORS, {"rectifier": "[]"}),
+    "no logits": save({"targets": torch.zeros(1, 2)}, described()),
+    "no targets": save({"logits": torch.zeros(1, 5)}, described()),
 }
+
+
+def test_the_cases_below_fail_for_their_damage_alone(tmp_path: Path) -> None:
+    (tmp_path / "test.safetensors").write_bytes(save(TENSORS, described()))
+    assert Predictions.load(tmp_path / "test.safetensors").ids == ("0",)
 
 
 @pytest.mark.parametrize("damage", DAMAGED)

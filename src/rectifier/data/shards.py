@@ -79,12 +79,13 @@ class Maps:
 
 @dataclass(frozen=True)
 class StoredImages:
-    """Decoded images in the shards of a store; ``slots`` ``(N,)`` says where each lies."""
+    """Decoded images in the shards of a store; ``slots`` ``(N,)`` says where each lies, ``fit`` how it came to size."""
 
     maps: Maps
     size: tuple[int, int]
     per_shard: int
     slots: NDArray[np.int64]
+    fit: str = "stretch"
 
     def __len__(self) -> int:
         return len(self.slots)

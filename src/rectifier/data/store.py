@@ -96,7 +96,7 @@ def build_store(
     kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
     _check_failures(files, failures, len(kept), folder / "unreadable.csv", unreadable)
     maps = Maps([job.target for job in plan], (*resolved, 3))
-    images = StoredImages(maps, resolved, per_shard, slots[kept])
+    images = StoredImages(maps, resolved, per_shard, slots[kept], fit)
     lost = len(files) - len(kept)
     note = (f"{check.amount(lost, 'unreadable image')} left out.",) if lost else ()
     stored = replace(data.select(kept.tolist()), images=images, notes=(*data.notes, *note))
@@ -117,7 +117,7 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
         maps = Maps([path for path, _, _ in shards], (height, width, 3))
         data = ImageData(
             manifest["name"],
-            StoredImages(maps, (height, width), manifest["per_shard"], samples["slots"]),
+            StoredImages(maps, (height, width), manifest["per_shard"], samples["slots"], manifest["fit"]),
             torch.from_numpy(samples["targets"].astype(np.int64)),
             LabelSpace.from_json(json.dumps(manifest)),
             torch.from_numpy(samples["split"].astype(np.int64)),

@@ -17,6 +17,7 @@ from rectifier.data.parts import PART_NAMES, drawn_split, fill_validation, liste
 from rectifier.data.split import SHARES
 from rectifier.labels import LabelSpace, is_missing
 
+PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
 )
@@ -62,7 +63,7 @@ def read_table(
         encoding: of a CSV file.
         seed: of the split.
     """
-    table = _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path, encoding)
+    table = read_columns(path, encoding)
     if not len(table):
         check.fail(str(path), "a table with at least one row", "a header only")
     fixed = space if space is None or isinstance(space, LabelSpace) else _read_space(Path(space))
@@ -70,7 +71,7 @@ def read_table(
         check.fail("labels", "left out beside space, which names them", repr(labels))
     wanted = list(fixed.names) if fixed else listed(labels)
     _check_columns(table, image=image, split=split, group=group, labels=wanted, ignore=listed(ignore))
-    image = image or _image_column(table)
+    image = image or image_column(table)
     split = split or _split_column(table, {*wanted, *listed(ignore)})
     files = ImageFiles(images or path.parent, _image_paths(table, image, images or path.parent))
     taken = {image, split, group, *listed(ignore)}
@@ -87,6 +88,11 @@ def read_table(
     parts, split_notes = _split(table, split, group, files, targets, found, shares, seed)
     notes += [*_suspected_missing(found, listed(missing)), *split_notes]
     return ImageData(path.stem, files, targets, found, parts, files.paths, tuple(notes))
+
+
+def read_columns(path: Path, encoding: str = "utf-8") -> Columns:
+    """Read a CSV or Parquet table as text."""
+    return _read_parquet(path) if path.suffix.lower() in PARQUET_SUFFIXES else read_csv(path, encoding)
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -137,7 +143,8 @@ def _check_columns(table: Columns, **options: str | list[str] | None) -> None:
     )
 
 
-def _image_column(table: Columns) -> str:
+def image_column(table: Columns) -> str:
+    """Find the column of image paths: by a usual name, else the first that looks like file names."""
     for name in _IMAGE_COLUMNS:
         for column in table.columns:
             if column.lower() == name:

@@ -23,18 +23,21 @@ from rectifier.engine.interrupt import Stopped
 
 T = TypeVar("T")
 
+logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # which process has started is no news to a user
+
 
 def make_fabric(config: Config) -> Fabric:
     """Return Fabric for this machine, or say what the machine lacks."""
     kind = _accelerator(config)
     processes = config.devices * config.nodes
+    if kind == "cpu" and config.precision == "16":
+        check.fail("precision", "32, bf16 or 64 on a CPU", "'16', which a GPU alone has")
     if config.batch_size % processes:
         check.fail("batch_size", f"a multiple of the {processes} devices that share it", config.batch_size)
     started = _started_by_launcher()
     if config.nodes > 1 and not started:
         remedy = "torchrun --nnodes N --nproc-per-node M ... $(which rectifier) train ..., or srun"
         check.fail("a run on several nodes", f"started once for each device ({remedy})", "a single process")
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # what it tells of processes, the display does
     strategy = "auto" if processes == 1 else "ddp" if started else "ddp_spawn"
     return Fabric(
         accelerator=kind,

@@ -28,7 +28,8 @@ LABELS = 12
 """So many labels are listed, the most imbalanced, or classes, the rarest, unless every one is asked for."""
 
 _SHOWN = ("class_balanced_accuracy", "accuracy", "rarest")
-_NAME, _GAIN = 20, 15  # the most columns that the name of a label or class and a difference take
+_DIFFERENCES = ("class_balanced_accuracy", "rarest")  # accuracy says little where classes are rare
+_NAME, _GAIN = 20, 16  # the most columns that the name of a label or class and a difference take
 _Labels = Sequence[Mapping[str, Any]]
 
 
@@ -84,7 +85,7 @@ def _differences(comparison: Comparison) -> Iterator[RenderableType]:
     if not others(comparison):
         yield Text("One group alone: nothing to compare it with.")
         return
-    for metric in _SHOWN:
+    for metric in _DIFFERENCES:
         yield Text(f"{_title(metric)}: difference to {comparison['baseline']}, paired by seed", "bold")
         table = _table("Group", "Rule", "Difference", "Seeds")
         table.add_column("Verdict")
@@ -93,7 +94,7 @@ def _differences(comparison: Comparison) -> Iterator[RenderableType]:
                 difference = found["test"][metric]["differences"][name]
                 cells = (rule, _gain(difference), str(len(difference["seeds"])), Text(verdict(difference, metric)))
                 table.add_row(Text("" if position else name), *cells)
-        yield from (table, "") if metric != _SHOWN[-1] else (table,)
+        yield from (table, "") if metric != _DIFFERENCES[-1] else (table,)
 
 
 def _gain(difference: Mapping[str, Any]) -> Text:

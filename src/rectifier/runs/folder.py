@@ -195,13 +195,20 @@ def describe_data(data: ImageData, normalisation: Normalisation) -> dict[str, An
         "name": data.name,
         "notes": list(data.notes),
         "fingerprint": data.fingerprint,
-        "split_hash": hashlib.sha256(data.split.numpy().astype("<i8").tobytes()).hexdigest()[:16],
+        "split_hash": _split_hash(data),
         "shape": list(images.shape) if isinstance(images, Decoded) else None,
+        "fit": getattr(images, "fit", "stretch"),  # how new images are to be brought to this size
         "normalisation": {key: list(value) for key, value in asdict(normalisation).items()},
         "samples": {part: len(data.indices(part)) for part in PARTS},
         "labels": [{"name": n, "classes": list(c)} for n, c in zip(data.space.names, data.space.classes, strict=True)],
         "counts": {part: _by_name(data.space, counts) for part, counts in counted.items()},
     }
+
+
+def _split_hash(data: ImageData) -> str:
+    """Hash which sample lies in which part, whatever the order they come in."""
+    listed = sorted(f"{one}\n{part}" for one, part in zip(data.ids, data.split.tolist(), strict=True))
+    return hashlib.sha256("\n".join(listed).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def _by_name(space: LabelSpace, counts: Sequence[Tensor]) -> dict[str, dict[str, int]]:

@@ -1,0 +1,95 @@
+"""Runs to compare: those that are there, and those that are missing, which are trained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rectifier import check
+from rectifier.compare.outcome import Comparison
+from rectifier.compare.statistics import Entry, compare_entries
+from rectifier.config import Config
+from rectifier.runs.folder import Run
+from rectifier.training import resume, train
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that shall be there."""
+
+    name: str
+    config: Config
+    folder: Path
+
+
+def compare_runs(runs: Sequence[Run | str | Path], baseline: str | None = None) -> Comparison:
+    """Compare finished runs of the same data: see ``compare_entries``."""
+    return compare_entries([_entry(run if isinstance(run, Run) else Run.open(run)) for run in runs], baseline)
+
+
+def _entry(run: Run) -> Entry:
+    config = run.config
+    return Entry(str(run.path), config.identity(), config.seed, config.resplit, run.data, run.metrics)
+
+
+def plan(
+    config: Config, methods: Sequence[str], seeds: int | Sequence[int], out: str | Path, *, resplit: bool = False
+) -> list[Planned]:
+    """List a run for each method and seed, all else as in ``config``.
+
+    A method may carry options: ``crl:eta=0.5:kappa=10``. ``resplit`` draws the data's split anew with each seed.
+
+    >>> [run.folder.name for run in plan(Config("digits"), ["ce", "crl:eta=0.5"], 2, "out")]
+    ['ce-seed0', 'ce-seed1', 'crl-eta-0.5-seed0', 'crl-eta-0.5-seed1']
+    """
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    if not methods or not numbers:
+        check.fail("a comparison", "of at least one method and one seed", f"{len(methods)} and {len(numbers)}")
+    planned = []
+    for spec in dict.fromkeys(methods):
+        chosen = _with_method(config, spec)
+        for seed in numbers:
+            seeded = replace(chosen, seed=seed, split_seed=seed if resplit else chosen.split_seed)
+            name = re.sub(r"[^\w.-]+", "-", spec)
+            planned.append(
+                Planned(f"{spec}, seed {seed}", seeded.anchored(), Path(out) / "runs" / f"{name}-seed{seed}")
+            )
+    return planned
+
+
+def train_missing(planned: Sequence[Planned]) -> list[Run]:
+    """Train what is not there, go on with what is not finished, leave alone what is; return all."""
+    missing = [run for run in planned if not _is_finished(run)]  # every folder is looked at before anything is trained
+    for number, run in enumerate(missing, start=1):
+        title = f"[{number}/{len(missing)}] {run.name}"
+        if (run.folder / "config.json").is_file():
+            resume(run.folder, title=title)
+        else:
+            train(run.config, run.folder, title=title)
+    return [Run.open(run.folder) for run in planned]
+
+
+def _with_method(config: Config, spec: str) -> Config:
+    name, *options = spec.split(":")
+    settings = {"method": name}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            check.fail(f"options of method {name!r}", "KEY=VALUE, with colons between", repr(option))
+        settings[f"method.{key.strip()}"] = value.strip()
+    return config.with_settings(settings)
+
+
+def _is_finished(planned: Planned) -> bool:
+    """Say whether a planned run is there and done; a folder that holds another run is refused."""
+    if not (planned.folder / "config.json").is_file():
+        Run.check_free(planned.folder, planned.config)
+        return False
+    run = Run(planned.folder)
+    theirs, ours = ({**c.identity(), "seed": c.seed, "split_seed": c.split_seed} for c in (run.config, planned.config))
+    if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+        told = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
+        check.fail(str(run.path), "the run that is asked for, or none", f"another ({told}); choose another --out")
+    return run.is_finished
