@@ -163,7 +163,7 @@ class TestRules:
         run = with_rules(shapes.run, tmp_path / "run", preferred="tuned", validation={"tuned": 0.87654})
         forecast = predict(run, shapes.files)
         assert forecast.rule == "tuned"
-        assert forecast.why == "preferred by validation, with a class-balanced accuracy of 0.8765"
+        assert forecast.why == "preferred by validation, with a class-balanced accuracy of 87.7 %"
         assert decisions(forecast) == decisions(predict(run, shapes.files, rule="tuned"))
 
     def test_one_can_be_asked_for(self, shapes: Trained) -> None:

@@ -7,12 +7,13 @@ Overrides come as ``key=value``. A key is a field of ``Config``, an option of th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from rectifier import check
+from rectifier.data.decode import FITS
 from rectifier.data.sources import SOURCES, literal, source_options
 from rectifier.data.store import as_size
 from rectifier.methods import METHODS, find_method
@@ -127,13 +128,10 @@ class Config:
     features: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "milestones", tuple(self.milestones))
+        if isinstance(self.milestones, list):
+            object.__setattr__(self, "milestones", tuple(self.milestones))
         object.__setattr__(self, "size", None if self.size is None else str(self.size))
-        check.raise_all(_complaints(self))
-        as_size(self.size)
-        check.options_of(f"method {self.method!r}", self.method_options, find_method(self.method).options)
-        if self.network in NETWORKS:
-            check.options_of(f"network {self.network!r}", self.network_options, network_options(self.network))
+        check.raise_all([*_complaints(self), *_late_complaints(self)])
 
     def with_settings(self, settings: Mapping[str, Any]) -> Config:
         """Return this config with some keys changed; an unknown key is answered with the nearest.
@@ -223,6 +221,18 @@ def _complaints(config: Config) -> list[str | None]:
         ok = (optional and value is None) or check.is_natural(value)
         return check.number(name, value, "an integer from 0", ok)
 
+    def text(name: str) -> str | None:
+        value = getattr(config, name)
+        return check.number(name, value, "a path", value is None or isinstance(value, (str, Path)))
+
+    def options(name: str) -> str | None:
+        value = getattr(config, name)
+        return check.number(name, value, "options by name", isinstance(value, Mapping))
+
+    def switch(name: str, optional: bool = False) -> str | None:
+        value = getattr(config, name)
+        return check.number(name, value, "True or False", isinstance(value, bool) or (optional and value is None))
+
     lr, clip, shares = config.lr, config.clip, config.milestones
     return [
         check.number("data", config.data, "a name or a path", isinstance(config.data, str) and bool(config.data)),
@@ -239,7 +249,9 @@ def _complaints(config: Config) -> list[str | None]:
             "milestones",
             shares,
             "shares of the training, ascending from 0 to 1",
-            all(check.is_real(s) and 0 <= s <= 1 for s in shares) and list(shares) == sorted(shares),
+            isinstance(shares, tuple)
+            and all(check.is_real(s) and 0 <= s <= 1 for s in shares)
+            and list(shares) == sorted(shares),
         ),
         check.choice("optimizer", config.optimizer, OPTIMIZERS),
         check.choice("schedule", config.schedule, SCHEDULES),
@@ -248,8 +260,29 @@ def _complaints(config: Config) -> list[str | None]:
         check.choice("select", config.select, SELECTIONS),
         check.choice("batch_norm", config.batch_norm, ("global", "local")),
         check.choice("unreadable", config.unreadable, ("skip", "raise")),
+        check.choice("fit", config.fit, FITS),
+        *(text(name) for name in ("images", "data_root")),
+        *(options(name) for name in ("data_options", "method_options", "network_options")),
+        *(switch(name) for name in ("nesterov", "drop_last", "tensorboard", "features")),
+        switch("flip", optional=True),
         _network_complaint(config.network),
     ]
+
+
+def _late_complaints(config: Config) -> Iterator[str]:
+    """Size and options have checks of their own, which raise."""
+    checks: list[Callable[[], object]] = [lambda: as_size(config.size)]
+    if isinstance(config.method, str) and config.method in METHODS and isinstance(config.method_options, Mapping):
+        method = f"method {config.method!r}"
+        checks.append(lambda: check.options_of(method, config.method_options, METHODS[config.method].options))
+    if isinstance(config.network, str) and config.network in NETWORKS and isinstance(config.network_options, Mapping):
+        network = f"network {config.network!r}"
+        checks.append(lambda: check.options_of(network, config.network_options, network_options(config.network)))
+    for each in checks:
+        try:
+            each()
+        except ValueError as error:
+            yield str(error)
 
 
 def _network_complaint(name: str) -> str | None:

@@ -10,6 +10,7 @@ Every rule adds one number per class to the logits before the largest is taken:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def fit_rules(
     scores["tuned"] = _balanced(_held_out(logits, targets, space, train_counts), targets, space)
     return {
         "preferred": max(scores, key=lambda name: scores[name]),
-        "validation": scores,
+        "validation": {name: value if isfinite(value) else None for name, value in scores.items()},
         "offsets": {name: offset.tolist() for name, offset in offsets.items()},
     }
 
@@ -83,7 +84,21 @@ def _posthoc_offsets(
 
 def _tuned(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:
     # From the prior's offsets, so that a class that validation lacks has a sensible one.
-    return tuned_offsets(logits, targets, space, start=prior_offsets(list(train_counts)))
+    found = tuned_offsets(logits, targets, space, start=prior_offsets(list(train_counts)))
+    if max(space.sizes) == 2:  # the best of all, wherever it was begun
+        return found
+    plain = tuned_offsets(logits, targets, space)
+    for a, (first, size) in enumerate(zip(space.offsets, space.sizes, strict=True)):
+        own = slice(first, first + size)
+        # A climb from the prior may end lower than one from nothing.
+        before, after = (_label_balanced(logits[:, own] + offset[own], targets[:, a]) for offset in (found, plain))
+        if after > before:
+            found[own] = plain[own]
+    return found
+
+
+def _label_balanced(logits: Tensor, targets: Tensor) -> float:
+    return float(class_balanced_accuracy(logits.double(), targets))
 
 
 def _held_out(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:

@@ -144,7 +144,7 @@ def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
         check.raise_all([check.choice("rule", wanted, tuple(rules["offsets"]))])
         return wanted, "asked for"
     name = rules["preferred"]
-    return name, f"preferred by validation, with a class-balanced accuracy of {rules['validation'][name]:.4f}"
+    return name, f"preferred by validation, with a class-balanced accuracy of {100 * rules['validation'][name]:.1f} %"
 
 
 def _predict(run: Run, files: _FilesOnDemand, offsets: Tensor, batch_size: int, device: str) -> tuple[Tensor, Tensor]:

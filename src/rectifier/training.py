@@ -171,6 +171,8 @@ def _check_parts(data: ImageData) -> None:
         if not len(data.indices(part)):
             remedy = "give it images, or shares that leave it some (--set shares=0.8,0.1,0.1)"
             check.fail(f"part {part!r} of {data.name!r}", "a part with images", f"none; {remedy}")
+        if not bool((data.targets[data.indices(part)] >= 0).any()):
+            check.fail(f"part {part!r} of {data.name!r}", "a part with labelled images", "none with any label")
     classes = [int((counts > 0).sum()) for counts in data.counts("train")]
     for name, found in zip(data.space.names, classes, strict=True):
         if found < 2:

@@ -9,6 +9,8 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 from torch import Tensor
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from rectifier import check
 from rectifier.config import Config
@@ -23,7 +26,8 @@ from rectifier.engine.interrupt import Stopped
 
 T = TypeVar("T")
 
-logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # which process has started is no news to a user
+for _name in ("lightning.fabric", "lightning.pytorch"):
+    logging.getLogger(_name).setLevel(logging.WARNING)  # which precision and processes it uses is no news to a user
 
 
 def make_fabric(config: Config) -> Fabric:
@@ -60,21 +64,34 @@ def launch(fabric: Fabric, config: Config, work: Callable[..., T], *arguments: A
     if config.devices * config.nodes == 1 or _started_by_launcher():
         fabric.launch()
         return work(fabric, *arguments)
-    with _passed_on():
+    with _passed_on(), TemporaryDirectory() as box:
         # As bytes, since Fabric would look into the arguments and stumble over a frozen dataclass.
-        result: T | Exception = fabric.launch(_caught, pickle.dumps((work, arguments)))  # type: ignore[arg-type]
+        job = pickle.dumps((work, arguments, box))
+        try:
+            result: T | Exception = fabric.launch(_caught, job)  # type: ignore[arg-type]
+        except ProcessRaisedException:
+            left = sorted(Path(box).iterdir())  # by a process other than the first
+            if not left:
+                raise
+            result = pickle.loads(left[0].read_bytes())
     if isinstance(result, Exception):
         raise result
     return result
 
 
 def _caught(fabric: Fabric, job: bytes) -> Any:
-    """Bring an error home as itself: from another process it would come as the text of a traceback."""
-    work, arguments = pickle.loads(job)
+    """Bring an error home as itself: from another process it would come as the text of a traceback.
+
+    Only what the first process returns comes home. Another leaves its error in the box and fails.
+    """
+    work, arguments, box = pickle.loads(job)
     try:
         return work(fabric, *arguments)
     except (ValueError, TypeError, OSError, ArithmeticError, Stopped) as error:
-        return error
+        if fabric.global_rank == 0:
+            return error
+        (Path(box) / str(fabric.global_rank)).write_bytes(pickle.dumps(error))
+        raise
 
 
 def gather_all(fabric: Fabric, own: dict[str, Tensor]) -> list[dict[str, Tensor]]:

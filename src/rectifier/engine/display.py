@@ -50,8 +50,7 @@ class Display:
         """Remember the last validation; say it where there is no terminal to show a bar on."""
         row = state.epochs[-1]
         if row["validation"] is not None and state.best is not None:
-            best = f"best {100 * state.best:.1f} at {state.best_epoch}"
-            self._validation = f", validation {100 * row['validation']:.1f} ({best})"
+            self._validation = f", validation {100 * row['validation']:.1f} (best {100 * state.best:.1f})"
         if self._progress is not None and self._progress.disable and time.monotonic() - self._said >= _LINE:
             self._said = time.monotonic()
             console.say(f"epoch {state.epoch}/{self._epochs}: loss {row['loss']:.3f}{self._validation}")

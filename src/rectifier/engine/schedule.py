@@ -32,5 +32,5 @@ class Schedule:
             done = (step - self.warmup) / max(self.total - self.warmup, 1)
             return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
         if self.kind == "step":
-            return self.decay ** sum(step >= share * self.total for share in self.milestones)
+            return self.decay ** sum(step >= share * self.total - 1e-6 for share in self.milestones)
         return 1.0

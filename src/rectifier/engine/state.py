@@ -17,8 +17,8 @@ class State:
     epoch: int = 0  # epochs that are done
     batch: int = 0  # batches of the present epoch that are done
     step: int = 0  # steps of the optimizer
-    best: float | None = None
-    best_epoch: int | None = None
+    best: float | None = None  # validation
+    best_epoch: int | None = None  # whose weights are kept
     best_weights: dict[str, Tensor] | None = None
     waited: int = 0  # validations since the best
     epochs: list[Row] = field(default_factory=list)
@@ -37,11 +37,12 @@ class State:
     def judge(self, score: float, network: nn.Module, keep_last: bool = False) -> None:
         """Keep these weights if validation likes them better than all before; of equals the first is kept."""
         better = self.best is None or score > self.best
+        self.waited = 0 if better else self.waited + 1
+        if better:
+            self.best = score
         if better or keep_last:
-            self.best, self.best_epoch, self.waited = score, self.epoch, 0
+            self.best_epoch = self.epoch
             self.best_weights = {name: w.detach().cpu().clone() for name, w in network.state_dict().items()}
-        else:
-            self.waited += 1
 
     def is_over(self, patience: int | None) -> bool:
         """Say whether validation has not gained for so long that training ends."""

@@ -51,12 +51,12 @@ class Tally:
 
     def state(self) -> dict[str, Any]:
         tensors = {"sums": self._sums, "alpha": self._alpha, "first_bad": self._first_bad}
-        return {"batches": self.batches, **{name: tensor.cpu() for name, tensor in tensors.items()}}
+        return {"batches": self.batches, **{name: tensor.cpu().clone() for name, tensor in tensors.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
         device = self._sums.device
         self.batches = state["batches"]
-        self._sums, self._alpha = state["sums"].to(device), state["alpha"].to(device)
+        self._sums, self._alpha = state["sums"].to(device, copy=True), state["alpha"].to(device)
         self._first_bad = state["first_bad"].to(device)
 
 

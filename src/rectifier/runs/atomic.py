@@ -25,7 +25,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # The name of a file may hold bytes that are no UTF-8; json reads them back from their escapes.
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def read_json(path: Path) -> Any:

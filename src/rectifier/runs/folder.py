@@ -116,7 +116,10 @@ class Run:
         return self._json("environment.json")
 
     def predictions(self, part: str) -> Predictions:
-        return Predictions.load(self.path / "predictions" / f"{part}.safetensors")
+        path = self.path / "predictions" / f"{part}.safetensors"
+        if not path.is_file() and not self.is_finished:
+            check.no_file(str(path), "saved predictions", self._unfinished())
+        return Predictions.load(path)
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights of the chosen epoch."""
