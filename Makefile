@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 .PHONY: help demo test check bench docs format clean
 
 help:
-	@echo "make demo    train on imbalanced digits, with cross-entropy and with class rectification (a minute)"
+	@echo "make demo    train four methods on imbalanced digits and compare them (half a minute)"
 	@echo "make test    run every test"
 	@echo "make check   formatting, lint, types, documentation and its examples: what CI asks for, with the tests"
 	@echo "make bench   time the loss beside what one could use instead"
@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY)
-	$(BIN)/python examples/digits.py
+	$(BIN)/rectifier demo
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests README.md
@@ -48,5 +48,5 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) rectifier-demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rectifier.compare.suite import compare_runs
+    from rectifier.config import Config
     from rectifier.data.dataset import ImageData
     from rectifier.data.loader import Loader
     from rectifier.data.sources import open_data
@@ -30,28 +32,43 @@ if TYPE_CHECKING:
     from rectifier.losses.rectification import ClassRectificationLoss, class_rectification_loss
     from rectifier.losses.rectified import LossParts, RectifiedCrossEntropy
     from rectifier.metrics import ClassBalancedAccuracy, class_balanced_accuracy
+    from rectifier.networks.registry import build_network
+    from rectifier.prediction import predict_images
+    from rectifier.presets import preset
+    from rectifier.runs.folder import Run
+    from rectifier.runs.results import evaluate
+    from rectifier.training import resume, train
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ClassBalancedAccuracy",
     "ClassRectificationLoss",
+    "Config",
     "ImageData",
     "LabelSpace",
     "Loader",
     "LossParts",
     "RectifiedCrossEntropy",
+    "Run",
+    "build_network",
     "build_store",
     "class_balanced_accuracy",
     "class_counts",
     "class_rectification_loss",
+    "compare_runs",
+    "evaluate",
     "exponential_profile",
     "imbalance_measure",
     "imbalance_ratio",
     "minority_classes",
     "open_data",
     "power_law_profile",
+    "predict_images",
+    "preset",
+    "resume",
     "step_profile",
+    "train",
 ]
 
 # Names are imported when they are first asked for: the command line answers, and processes that only decode images
@@ -59,22 +76,31 @@ __all__ = [
 _HOMES = {
     "ClassBalancedAccuracy": "metrics",
     "ClassRectificationLoss": "losses.rectification",
+    "Config": "config",
     "ImageData": "data.dataset",
     "LabelSpace": "labels",
     "Loader": "data.loader",
     "LossParts": "losses.rectified",
     "RectifiedCrossEntropy": "losses.rectified",
+    "Run": "runs.folder",
+    "build_network": "networks.registry",
     "build_store": "data.store",
     "class_balanced_accuracy": "metrics",
     "class_counts": "imbalance",
     "class_rectification_loss": "losses.rectification",
+    "compare_runs": "compare.suite",
+    "evaluate": "runs.results",
     "exponential_profile": "imbalance",
     "imbalance_measure": "imbalance",
     "imbalance_ratio": "imbalance",
     "minority_classes": "imbalance",
     "open_data": "data.sources",
     "power_law_profile": "imbalance",
+    "predict_images": "prediction",
+    "preset": "presets",
+    "resume": "training",
     "step_profile": "imbalance",
+    "train": "training",
 }
 
 

@@ -42,7 +42,7 @@ SETTINGS: dict[str, str] = {
     "batch_size": "images in a batch, of all devices together",
     "seed": "of weights, order and augmentation",
     "optimizer": "sgd or adamw",
-    "lr": "learning rate; none: the network's, shared out among the labels, whose losses add up",
+    "lr": "learning rate; none: the network's over the root of the number of labels, whose losses add up",
     "momentum": "of sgd",
     "nesterov": "of sgd",
     "weight_decay": "of all weights",

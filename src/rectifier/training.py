@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -135,7 +136,8 @@ def _prepare(fabric: Fabric, config: Config) -> _Job:
     network = build_network(config.network, data.space, shape, seed=config.seed, **config.network_options)
     # An option of the method that is wrong shall be told now, before anything is written.
     build_objective(config.method, data.counts("train"), data.space, **config.method_options)
-    lr = config.lr or default_rate(config.network) / len(data.space)
+    # The losses of the labels add up, and so, in part, do their gradients.
+    lr = config.lr or default_rate(config.network) / math.sqrt(len(data.space))
     return _Job(config, data, network, statistics(data), _augmentation(config, shape), lr)
 
 

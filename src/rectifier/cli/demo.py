@@ -22,8 +22,8 @@ METHODS = ("ce", "crl:eta=0.5", "over-sampling", "cost-sensitive")
 # otherwise; a point away is nothing to worry about.
 EXPECTED = {
     "ce": (86.1, 88.9),
-    "cost-sensitive": (86.1, 88.4),
-    "crl": (85.7, 89.3),
+    "cost-sensitive": (86.1, 88.6),
+    "crl": (85.7, 89.6),
     "over-sampling": (86.5, 88.2),
 }
 

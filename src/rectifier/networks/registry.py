@@ -37,7 +37,7 @@ class Architecture:
 
 
 NETWORKS = {
-    "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3), 0.04),
+    "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3), 0.06),
     "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, three layers a label", (256, 256, 3), 0.01),
     "cifarnet": Architecture(cifarnet, "CifarNet; form=tensorflow or cuda-convnet", (32, 32, 3), 0.02),
     "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3), 0.1),

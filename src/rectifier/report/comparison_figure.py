@@ -55,7 +55,7 @@ def draw(comparison: Comparison, folder: str | Path, *, rule: str = "argmax") ->
 def _save(figure: Figure, path: Path) -> None:
     with replacing(path) as unfinished, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks is drawn as boxes
-        figure.savefig(unfinished, dpi=150, format="png")
+        figure.savefig(unfinished, dpi=150, format="png", bbox_inches="tight", pad_inches=0.1)
 
 
 def _figure(width: float, height: float, title: str) -> Figure:
@@ -87,6 +87,8 @@ def _draw_gains(comparison: Comparison, rule: str) -> Figure:
         _draw_bars(axis, [bar.differences[name] for bar in bars], name, position, 0.8 / len(groups))
     axis.axhline(0, color=_INK, linewidth=0.8)
     axis.set_xlim(-0.6, len(bars) - 0.4)
+    if limit := _limit([bar.differences[name] for bar in bars for name in groups]):
+        axis.set_ylim(-limit, limit)
     axis.set_xticks(range(len(bars)), [_plain(bar.name) for bar in bars], rotation=90 if turned else 0)
     axis.set_xlabel(order, fontsize=9, color=_INK)
     quantity = "sensitivity" if len(comparison["labels"]) == 1 else "class-balanced accuracy"
@@ -103,6 +105,19 @@ def _draw_bars(axis: Axes, gains: Sequence[Mapping[str, Any]], name: str, positi
     hatch = "///" if position >= len(_COLOURS) else None  # a colour that comes again is hatched
     axis.bar(places, means, width, color=_colour(position), hatch=hatch, label=_plain(short(name, 40)))
     axis.errorbar(places, means, halves, fmt="none", elinewidth=0.9, capsize=min(3.0, 12 * width), ecolor=_INK)
+
+
+def _limit(gains: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return where the axis ends, or None where it may end anywhere.
+
+    The whiskers of few seeds can be many times as long as any bar is high: the longest tenth of them run out of sight.
+    """
+    means, halves = _series(gains)
+    ends = sorted(abs(mean) + half for mean, half in zip(means, halves, strict=True) if mean == mean and half == half)
+    highest = max((abs(mean) for mean in means if mean == mean), default=0.0)
+    if not ends or ends[-1] <= 3 * highest:
+        return None
+    return 1.1 * max(highest, ends[int(0.9 * (len(ends) - 1))]) or None
 
 
 def _bars(comparison: Comparison, rule: str) -> tuple[list[_Bar], str]:

@@ -28,19 +28,19 @@ Row = Mapping[str, Any]
 class Run:
     """One training run on disk. Everything is written atomically; ``metrics.json`` comes last, when the run is done.
 
-    ============================  =====================================================================
-    ``config.json``               what was asked for; ``rectifier train --config`` replays it
-    ``environment.json``          versions, commit, hardware, settings that were decided, stretches of work
-    ``data.json``                 name, fingerprint, split hash, label space, class counts, normalisation
-    ``history.csv``               one row an epoch: rate, loss and its parts, validation
-    ``labels.csv``                one row an epoch and label: the parts of the loss, alpha
-    ``tensorboard/``              the same curves
-    ``checkpoint.pt``             where training stands
-    ``weights.safetensors``       the weights of the chosen epoch
+    =============================  =====================================================================
+    ``config.json``                what was asked for; ``rectifier train --config`` replays it
+    ``environment.json``           versions, commit, hardware, settings that were decided, stretches of work
+    ``data.json``                  name, fingerprint, split hash, label space, class counts, normalisation
+    ``history.csv``                one row an epoch: rate, loss and its parts, validation
+    ``labels.csv``                 one row an epoch and label: the parts of the loss, alpha
+    ``tensorboard/``               the same curves
+    ``checkpoint.pt``              where training stands
+    ``weights.safetensors``        the weights of the chosen epoch
     ``predictions/*.safetensors``  logits, features, targets and ids of validation and test
-    ``rules.json``                the decision rules fitted on validation, and which it prefers
-    ``metrics.json``              every metric under every rule
-    ============================  =====================================================================
+    ``rules.json``                 the decision rules fitted on validation, and which it prefers
+    ``metrics.json``               every metric under every rule
+    =============================  =====================================================================
     """
 
     def __init__(self, path: str | Path) -> None:
