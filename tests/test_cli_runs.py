@@ -35,6 +35,7 @@ from rectifier.engine import fit as fitting
 from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
 from rectifier.runs.folder import Run
+from rectifier.runs.results import score_predictions
 
 PROGRAM = str(Path(sys.executable).with_name("rectifier"))
 SHAPES = "shapes:samples=96,size=16,ratio=4"
@@ -166,7 +167,7 @@ def test_a_run_holds_everything_that_can_be_known_of_it(photos: Photos) -> None:
     labelled = sum(sum(part["colour"].values()) for part in data["counts"].values())
     assert labelled == 80 - sum(number % 9 == 1 for number in range(80))  # blanks are missing, not a class
 
-    history = list(csv.DictReader((photos.run / "history.csv").open()))
+    history = rows_of((photos.run / "history.csv").read_text())
     assert [row["epoch"] for row in history] == ["1", "2"]
     with safe_open(photos.run / "weights.safetensors", "pt") as weights:
         assert list(weights.keys())
@@ -233,10 +234,20 @@ def test_evaluate_adds_one_rule_and_leaves_the_run_as_it_is(shapes: Path) -> Non
 
 
 def test_evaluate_says_truly_which_rule_predict_uses(shapes: Path) -> None:
-    # On this run the added rule has more of validation than the run's own, which alone predict knows.
-    preferred = json.loads((shapes / "rules.json").read_text())["preferred"]
-    shown = succeed("evaluate", shapes, "--posthoc", "threshold-adjustment").stdout
-    assert f"Validation prefers {preferred}: rectifier predict uses it unless told otherwise." in shown
+    changed = Run(shutil.copytree(shapes, "run"))
+    draw, found = torch.Generator().manual_seed(8), {}
+    for part in ("validation", "test"):
+        kept = changed.predictions(part)
+        found[part] = replace(kept, logits=torch.randn(kept.logits.shape, generator=draw))
+        changed.save_predictions(part, found[part])
+    rules, metrics = score_predictions(found, changed.train_counts, changed.config.method)
+    changed.save_results(rules, metrics)
+    more = ("--posthoc", "threshold-adjustment")
+    scores = json.loads(succeed("evaluate", "run", *more, "--json").stdout)["validation"]["rules"]
+    # The added rule has more of validation than the run's own, but predict does not know it.
+    assert scores["threshold-adjustment"]["class_balanced_accuracy"] > max(rules["validation"].values())
+    shown = succeed("evaluate", "run", *more).stdout
+    assert f"Validation prefers {rules['preferred']}: rectifier predict uses it unless told otherwise." in shown
 
 
 @pytest.mark.parametrize(
@@ -414,7 +425,7 @@ def test_an_impatient_second_interrupt_says_how_to_go_on_too(monkeypatch: pytest
     assert (result.exit_code, result.stdout) == (130, "")
     assert "Traceback" not in result.stderr
     # The same command would be refused now, for the folder is no longer empty.
-    assert "rectifier train --resume run goes on from there." in result.stderr
+    assert "rectifier train --resume run goes on." in result.stderr
     succeed("train", "--resume", "run")
 
 
@@ -450,7 +461,7 @@ def test_resume_beside_other_options_is_refused(shapes: Path, beside: list[str])
     assert "Expected --resume to be alone, for the run keeps its settings, but got" in message
 
 
-@pytest.mark.parametrize("beside", [["--preset", "digits"], ["--set", "epochs=3"], ["--batch-size", "8"]])
+@pytest.mark.parametrize("beside", [["--preset", "digits"], ["--set", "epochs=3"]], ids=lambda one: one[0])
 def test_resume_names_the_option_that_is_too_much(shapes: Path, beside: list[str]) -> None:
     assert f"{beside[0]} beside it" in refuse("train", "--resume", shapes, *beside)
 
@@ -512,7 +523,7 @@ def test_compare_prints_and_writes_tables_and_figures(compared: Compared) -> Non
             assert len(image.convert("L").getcolors()) > 10  # something is drawn
     rows = rows_of((compared.folder / "comparison.csv").read_text())
     assert {row["rule"] for row in rows} == {"argmax", "prior", "tuned"}
-    assert {row["group"] for row in rows} == {"ce", "crl"}
+    assert {row["group"] for row in rows} == {"ce", "crl (eta 0.5)"}
     assert "| crl |" in (compared.folder / "comparison.md").read_text()
     assert r"\begin{tabular}" in (compared.folder / "comparison.tex").read_text()
 
@@ -542,7 +553,7 @@ def test_compare_as_json(compared: Compared) -> None:
     result = succeed("compare", *runs, "--json")
     assert result.stderr == ""
     found = json.loads(result.stdout)
-    assert [(group["name"], group["seeds"]) for group in found["groups"]] == [("ce", [0, 1]), ("crl", [0, 1])]
+    assert [(group["name"], group["seeds"]) for group in found["groups"]] == [("ce", [0, 1]), ("crl (eta 0.5)", [0, 1])]
     assert found["groups"][1]["settings"]["method.eta"] == 0.5
     assert list(found["rules"]) == ["argmax", "prior", "tuned"]
     for rule, values in found["rules"].items():
@@ -557,7 +568,7 @@ def test_compare_as_json(compared: Compared) -> None:
 def test_compare_with_another_baseline(compared: Compared) -> None:
     runs = sorted((compared.folder / "runs").iterdir())
     found = json.loads(succeed("compare", *runs, "--baseline", "crl", "--json").stdout)
-    assert found["baseline"] == "crl"
+    assert found["baseline"] == "crl (eta 0.5)"
     assert list(found["rules"]["argmax"]["test"]["accuracy"]["differences"]) == ["ce"]
     assert "Did you mean 'crl'?" in refuse("compare", *runs, "--baseline", "crll")
 
@@ -650,7 +661,7 @@ def test_demo_prints_what_to_expect_beside_what_came_out(monkeypatch: pytest.Mon
     short = presets.Preset("short", {**presets.PRESETS["digits"].settings, "epochs": 1, "tensorboard": False})
     monkeypatch.setitem(presets.PRESETS, "digits", short)
     monkeypatch.setattr(demonstration, "METHODS", ("ce", "crl:eta=0.5"))
-    monkeypatch.setattr(demonstration, "EXPECTED", {"ce": (12.3, 45.6), "crl": (78.9, 98.7)})
+    monkeypatch.setattr(demonstration, "EXPECTED", {"ce": (12.3, 45.6), "crl (eta 0.5)": (78.9, 98.7)})
     shown = succeed("demo").stdout
     out = Path("rectifier-demo")
     assert len(list((out / "runs").iterdir())) == 6
@@ -671,7 +682,9 @@ def test_demo_prints_what_to_expect_beside_what_came_out(monkeypatch: pytest.Mon
 
 
 def test_what_the_demo_expects_is_of_its_methods() -> None:
-    assert {spec.partition(":")[0] for spec in demonstration.METHODS} == set(demonstration.EXPECTED)
+    assert {spec.partition(":")[0] for spec in demonstration.METHODS} == {
+        name.partition(" ")[0] for name in demonstration.EXPECTED
+    }
 
 
 # Errors

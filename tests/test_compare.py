@@ -319,7 +319,7 @@ def names(*settings: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ([{"method": "crl", "method.eta": 1, "epochs": 9}, {"method": "ce", "epochs": 9}], ["ce", "crl"]),
+        ([{"method": "crl", "method.eta": 1, "epochs": 9}, {"method": "ce", "epochs": 9}], ["ce", "crl (eta 1)"]),
         (
             [{"method": "crl", "method.eta": eta} for eta in (10, 0.5, 2)] + [{"method": "ce"}],
             ["ce", "crl (eta 0.5)", "crl (eta 2)", "crl (eta 10)"],

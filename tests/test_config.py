@@ -20,6 +20,7 @@ CHANGED: dict[str, Any] = {
     "data_root": "elsewhere",
     "data_options": {"missing": "0.1"},
     "split_seed": 3,
+    "resplit": True,
     "size": "24x16",
     "fit": "crop",
     "unreadable": "raise",
@@ -63,6 +64,7 @@ BAD: dict[str, list[Any]] = {
     "data_root": [5],
     "data_options": [5, "missing=0.1"],
     "split_seed": [-1, 1.5, "3", True],
+    "resplit": ["maybe", 1, None],
     "size": ["axb", "0x4", "1x2x3"],
     "fit": ["strech", None],
     "unreadable": ["skipp", True],
@@ -376,15 +378,16 @@ def test_identity_does_not_depend_on_the_order_of_settings() -> None:
     assert list(one.items()) == list(two.items())
 
 
-def test_a_split_that_follows_the_seed_is_no_identity() -> None:
-    plain = Config("digits").identity()
-    for seed in (0, 4):
-        following = Config("digits", seed=seed, split_seed=seed)
-        assert following.resplit
-        assert following.identity() == plain
-    fixed = Config("digits", seed=4, split_seed=3)
-    assert not fixed.resplit
-    assert fixed.identity() == {**plain, "split_seed": 3}
+@pytest.mark.parametrize("split", [{"resplit": True}, {"split_seed": 0}, {"split_seed": 3}])
+def test_seeds_of_one_split_rule_are_one_group(split: dict[str, Any]) -> None:
+    identities = [Config("digits", seed=seed, **split).identity() for seed in (0, 3, 4)]
+    assert identities[0] == identities[1] == identities[2]
+    assert identities[0] != Config("digits").identity()
+
+
+def test_a_table_is_the_same_wherever_it_lies() -> None:
+    assert Config("/here/labels.csv").identity() == Config("/there/labels.csv").identity()
+    assert Config("/here/labels.csv").identity() != Config("/here/others.csv").identity()
 
 
 # Paths

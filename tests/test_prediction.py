@@ -338,6 +338,7 @@ def forecast_of(labels: dict[str, list[str]], image: str = "a.png") -> Forecast:
 class TestTable:
     def test_has_the_rows(self, shapes: Trained, tmp_path: Path) -> None:
         forecast = predict(*shapes)
+        (tmp_path / "new").mkdir()
         forecast.write(tmp_path / "new" / "table.csv")
         with (tmp_path / "new" / "table.csv").open(newline="") as file:
             written = list(csv.DictReader(file))
@@ -416,7 +417,7 @@ class TestErrors:
             predict(shapes.run, [write_damaged(tmp_path / "table.parquet")])
 
     def test_root(self, shapes: Trained, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="Expected root to be given with a table alone"):
+        with pytest.raises(ValueError, match=r"images \(--images\) to be given with a table alone"):
             predict(*shapes, root=tmp_path)
         table = write_table(tmp_path / "table.csv", "image", "a.png")
         with pytest.raises(FileNotFoundError, match="nowhere to be the folder that a table's paths start from"):

@@ -88,7 +88,7 @@ def test_a_run_stopped_after_any_step_ends_as_one_never_stopped(
         with monkeypatch.context() as patch:
             patch.setattr(StopsAfter, "steps", at)
             patch.setattr(fitting, "Interrupt", StopsAfter)
-            with pytest.raises(Stopped, match=r"SIGTERM at epoch \d, batch \d of 3; everything is saved"):
+            with pytest.raises(Stopped, match=r"SIGTERM at (epoch \d, batch \d of 3|the end of epoch \d); everything"):
                 train(settings, tmp_path / f"after{at}")
         assert_same(resume(tmp_path / f"after{at}"), unbroken)
 
@@ -176,6 +176,44 @@ def test_two_processes_train_what_one_does(
             assert value == its or float(value) == pytest.approx(float(its), abs=1e-5)
 
 
+def test_two_processes_bring_errors_home(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"Expected data to be a data set .* but got 'nowhere\.csv'"):
+        train(config("nowhere.csv", devices=2), tmp_path / "run")
+    assert nothing_written(tmp_path / "run")
+
+
+def test_a_signal_during_the_last_validation_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(epochs=2)
+    end_epoch = fitting._end_epoch
+
+    def interrupted(parts: Any, asked: Any, rate: float, tally: Any, state: Any) -> None:
+        end_epoch(parts, asked, rate, tally, state)
+        if state.epoch == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "_end_epoch", interrupted)
+        with pytest.raises(Stopped, match="SIGTERM at the end of epoch 2"):
+            train(settings, tmp_path / "run")
+    assert_same(resume(tmp_path / "run"), train(settings, tmp_path / "unbroken"))
+
+
+def test_what_a_kill_left_is_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.json.4711.unfinished").write_text("{")
+    run = train(config(epochs=1), tmp_path / "run")
+    assert not list(run.path.glob(".*"))
+
+
+def test_a_damaged_checkpoint(tmp_path: Path) -> None:
+    run = train(config(epochs=1), tmp_path / "run")
+    (run.path / "metrics.json").unlink()
+    whole = (run.path / "checkpoint.pt").read_bytes()
+    (run.path / "checkpoint.pt").write_bytes(whole[:1000])
+    with pytest.raises(ValueError, match=r"checkpoint\.pt to be a checkpoint, but got a damaged file .*delete it"):
+        resume(run)
+
+
 def nothing_written(folder: Path) -> bool:
     return not folder.exists() or not any(folder.iterdir())
 
@@ -200,6 +238,10 @@ def images_of(folder: Path, classes: dict[str, int]) -> Path:
         ({"eta": -1}, "Expected eta to be a number of at least 0, but got -1"),
         ({"ratio": 1000}, "Expected ratio to be from 1"),
         ({"epohcs": 3}, r"but got 'epohcs'\. Did you mean 'epochs'\?"),
+        ({"drop_last": True, "batch_size": 5000}, "Expected an epoch to be of at least one batch of 5000"),
+        ({"nesterov": True, "momentum": 0}, "Expected nesterov to be false where momentum is 0"),
+        ({"padding": 100}, "Expected padding to be below 8"),
+        ({"seed": 10**20}, "Expected seed to be an integer from 0 to 4294967295"),
         ({"batch_size": 33, "devices": 2}, "Expected batch_size to be a multiple of the 2 devices"),
     ],
 )

@@ -31,6 +31,7 @@ SETTINGS: dict[str, str] = {
     "data_root": "the folder that holds the data sets",
     "data_options": "options of the reader, one by one as data.NAME",
     "split_seed": "seed of the split that a reader draws; none: the reader's own",
+    "resplit": "draw the split anew with each seed, by the seed itself and not by split_seed",
     "size": "HEIGHTxWIDTH that images are decoded to; none: the network's published size",
     "fit": "other aspect ratios: stretch, crop or pad",
     "unreadable": "damaged images: skip them, or raise an error",
@@ -70,7 +71,7 @@ SETTINGS: dict[str, str] = {
 
 # What does not change what is learned: where data lies, what it is computed on, what is written beside it.
 _ELSEWHERE = (
-    *("seed", "split_seed", "images", "data_root", "accelerator", "devices", "nodes"),
+    *("seed", "images", "data_root", "accelerator", "devices", "nodes"),
     *("checkpoint_seconds", "tensorboard", "features"),
 )
 
@@ -87,6 +88,7 @@ class Config:
     data_root: str | None = None
     data_options: dict[str, Any] = field(default_factory=dict)
     split_seed: int | None = None
+    resplit: bool = False
     size: str | None = None
     fit: str = "stretch"
     unreadable: str = "skip"
@@ -179,11 +181,6 @@ class Config:
             check.fail(str(path), "a config as JSON, an object with fields", f"a {type(values).__name__}")
         return cls.from_dict(values)
 
-    @property
-    def resplit(self) -> bool:
-        """Whether the split is drawn anew with each seed."""
-        return self.split_seed is not None and self.split_seed == self.seed
-
     def identity(self) -> dict[str, Any]:
         """Return what makes this run what it is, except its seed: ``{"method": "crl", "method.eta": 0.5, ...}``."""
         flat: dict[str, Any] = {}
@@ -192,15 +189,15 @@ class Config:
                 flat |= {f"{name.removesuffix('_options')}.{key}": value[key] for key in sorted(value)}
             elif name not in _ELSEWHERE:
                 flat[name] = value
-        if self.split_seed is not None and not self.resplit:
-            flat["split_seed"] = self.split_seed
+        if _is_path(self.data):  # the same table may lie elsewhere; that it is the same, its fingerprint says
+            flat["data"] = Path(self.data).name
         return flat
 
     def anchored(self) -> Config:
         """Return this config with absolute paths, so that it can be replayed from any folder."""
         paths: dict[str, Any] = {name: _absolute(getattr(self, name)) for name in ("images", "data_root")}
-        is_path = self.data.partition(":")[0] not in SOURCES and Path(self.data).exists()
-        paths["data"] = _absolute(self.data) if is_path else self.data
+        # What is not there stays as it was written: it may be a misspelt name.
+        paths["data"] = _absolute(self.data) if _is_path(self.data) and Path(self.data).exists() else self.data
         return replace(self, **paths)
 
 
@@ -233,16 +230,21 @@ def _complaints(config: Config) -> list[str | None]:
         value = getattr(config, name)
         return check.number(name, value, "True or False", isinstance(value, bool) or (optional and value is None))
 
-    lr, clip, shares = config.lr, config.clip, config.milestones
+    lr, clip, shares, momentum = config.lr, config.clip, config.milestones, config.momentum
     return [
         check.number("data", config.data, "a name or a path", isinstance(config.data, str) and bool(config.data)),
         check.choice("method", config.method, tuple(METHODS)),
         *(count(name) for name in ("epochs", "batch_size", "accumulate", "validate_every", "devices", "nodes")),
-        *(natural(name) for name in ("seed",)),
+        check.number("seed", config.seed, f"an integer from 0 to {_LARGEST_SEED}", _is_seed(config.seed)),
         natural("split_seed", optional=True),
         natural("padding", optional=True),
         count("patience", optional=True),
-        *(at_least(name, 0) for name in ("momentum", "weight_decay", "decay", "warmup", "checkpoint_seconds")),
+        *(at_least(name, 0) for name in ("weight_decay", "warmup", "checkpoint_seconds")),
+        check.number("momentum", momentum, "from 0 and below 1", check.is_real(momentum) and 0 <= momentum < 1),
+        check.share("decay", config.decay),
+        check.number(
+            "nesterov", config.nesterov, "false where momentum is 0", not (config.nesterov is True and momentum == 0)
+        ),
         check.number("lr", lr, positive, lr is None or (check.is_real(lr) and lr > 0)),
         check.number("clip", clip, positive, clip is None or (check.is_real(clip) and clip > 0)),
         check.number(
@@ -263,10 +265,17 @@ def _complaints(config: Config) -> list[str | None]:
         check.choice("fit", config.fit, FITS),
         *(text(name) for name in ("images", "data_root")),
         *(options(name) for name in ("data_options", "method_options", "network_options")),
-        *(switch(name) for name in ("nesterov", "drop_last", "tensorboard", "features")),
+        *(switch(name) for name in ("resplit", "nesterov", "drop_last", "tensorboard", "features")),
         switch("flip", optional=True),
         _network_complaint(config.network),
     ]
+
+
+_LARGEST_SEED = 2**32 - 1  # of PyTorch's CPU generator, which heeds no more
+
+
+def _is_seed(value: object) -> bool:
+    return check.is_natural(value) and int(value) <= _LARGEST_SEED  # type: ignore[call-overload]
 
 
 def _late_complaints(config: Config) -> Iterator[str]:
@@ -347,6 +356,10 @@ def _value(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return [literal(part.strip()) for part in value.split(",")] if "," in value else literal(value)
+
+
+def _is_path(data: str) -> bool:
+    return data.partition(":")[0] not in SOURCES
 
 
 def _absolute(path: str | None) -> str | None:

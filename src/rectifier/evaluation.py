@@ -40,7 +40,7 @@ def fit_rules(
 
     ``posthoc`` is the method's own last step and belongs to its ``argmax``; ``extra`` names further steps that become
     rules of their own. ``validation`` holds the class-balanced accuracy of each rule, for ``tuned`` that of samples it
-    was not tuned on (5 folds); ``preferred`` has the largest, ties go to the simpler rule.
+    was not tuned on (5 folds); ``preferred`` is the best of the three, ties go to the simpler rule.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> logits, targets = torch.tensor([[3.0, 0.0], [2.0, 1.0], [1.0, 0.5]]), torch.tensor([[0], [1], [0]])
@@ -56,7 +56,7 @@ def fit_rules(
     scores = {name: _balanced(logits + offset, targets, space) for name, offset in offsets.items()}
     scores["tuned"] = _balanced(_held_out(logits, targets, space, train_counts), targets, space)
     return {
-        "preferred": max(scores, key=lambda name: scores[name]),
+        "preferred": max(RULES, key=lambda name: scores[name]),
         "validation": {name: value if isfinite(value) else None for name, value in scores.items()},
         "offsets": {name: offset.tolist() for name, offset in offsets.items()},
     }

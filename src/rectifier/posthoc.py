@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier import check, columns
@@ -20,6 +22,9 @@ from rectifier.metrics import balanced_mean, count_correct
 
 STRENGTHS = (1, 2, 3, 4, 5)
 """The values of T that the paper tries for threshold adjustment."""
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 _SWEEPS = 10  # over the classes of a label; a sweep that gains nothing is the last
 
@@ -102,58 +107,95 @@ def tuned_offsets(logits: Tensor, targets: Tensor, sizes: Sizes | None = None, s
     tensor([0, 0, 1])
     """
     resolved = columns.as_sizes(sizes, check.logits(logits).shape[1])
-    canonical = columns.targets_beside(logits, targets, resolved, columns.label_names(sizes))
-    scores = logits.detach().double().cpu() + (0.0 if start is None else start.double().cpu())
-    found = torch.zeros(sum(resolved), dtype=torch.float64) if start is None else start.double().cpu().clone()
+    canonical = columns.targets_beside(logits, targets, resolved, columns.label_names(sizes)).cpu().numpy()
+    begun = np.zeros(sum(resolved)) if start is None else start.double().cpu().numpy()
+    scores = logits.detach().double().cpu().numpy() + begun
+    found = begun.copy()
     first = 0
     for a, size in enumerate(resolved):  # fitted once, off every hot path
-        labelled = canonical[:, a].cpu() >= 0
-        own = canonical[labelled, a].cpu()
+        labelled = canonical[:, a] >= 0
+        own = canonical[labelled, a]
         if len(own):
             found[first : first + size] += _tune_label(scores[labelled, first : first + size], own)
         first += size
-    return found.float()
+    return torch.from_numpy(found).float()
 
 
-def _tune_label(scores: Tensor, own: Tensor) -> Tensor:
-    """Return the offsets ``(C,)`` of one label, from its scores ``(n, C)`` and targets ``(n,)``."""
-    counts = own.bincount(minlength=scores.shape[1])
+def _tune_label(scores: Array, own: Indices) -> Array:
+    """Return the offsets ``(C,)`` of one label, from its scores ``(n, C)`` and targets ``(n,)``.
+
+    NumPy: thousands of small sorts, which PyTorch would spread over threads that only wait for each other.
+    """
+    counts = np.bincount(own, minlength=scores.shape[1])
     weight = 1.0 / counts[own]  # so that hits add up to the sum of the sensitivities
-    offsets = torch.zeros(scores.shape[1], dtype=torch.float64)
-    present = counts.nonzero()[:, 0].tolist()
+    offsets = np.zeros(scores.shape[1])
+    present = np.flatnonzero(counts).tolist()
     moved = present[-1:] if len(counts) == 2 else present  # of two classes, one offset says everything
+    leaders = _Leaders(scores)
     for _ in range(_SWEEPS):
-        before = offsets.clone()
+        before = offsets.copy()
         for k in moved:
-            offsets[k] = _best_offset(scores + offsets, k, float(offsets[k]), own, weight)
-        if torch.equal(before, offsets):
+            best = _best_offset(leaders, k, float(offsets[k]), own, weight)
+            if best != offsets[k]:
+                leaders.move(k, best - offsets[k])
+                offsets[k] = best
+        if np.array_equal(before, offsets):
             break
     return offsets
 
 
-def _best_offset(shifted: Tensor, k: int, current: float, own: Tensor, weight: Tensor) -> float:
+class _Leaders:
+    """Scores ``(n, C)`` whose columns are moved, and the two largest of every row, kept up to date."""
+
+    def __init__(self, scores: Array) -> None:
+        self.scores = scores.copy()
+        self._rows = np.arange(len(scores))
+        self._two = np.zeros((len(scores), min(2, scores.shape[1])), np.int64)
+        self._rank(self._rows)
+
+    def move(self, k: int, by: float) -> None:
+        """Add a number to column k. Only rows that it led, or now may lead, are ranked again."""
+        self.scores[:, k] += by
+        last = self.scores[self._rows, self._two[:, -1]]
+        self._rank(np.flatnonzero((self._two == k).any(1) | (self.scores[:, k] >= last)))
+
+    def without(self, k: int) -> tuple[Array, Indices]:
+        """Return the largest score of every row apart from column k's, and whose it is (-1: there is no other)."""
+        if self.scores.shape[1] == 1:
+            return np.full(len(self.scores), -np.inf), np.full(len(self.scores), -1)
+        winner = np.where(self._two[:, 0] == k, self._two[:, 1], self._two[:, 0])
+        return self.scores[self._rows, winner], winner
+
+    def _rank(self, rows: Indices) -> None:
+        # Of equal scores the first column leads, as it does for argmax.
+        first = self.scores[rows].argmax(1)
+        self._two[rows, 0] = first
+        if self._two.shape[1] > 1:
+            others = self.scores[rows]
+            others[np.arange(len(rows)), first] = -np.inf
+            self._two[rows, 1] = others.argmax(1)
+
+
+def _best_offset(leaders: _Leaders, k: int, current: float, own: Indices, weight: Array) -> float:
     """Return the offset of class k that hits most while all others stand; the current one where nothing is gained.
 
     Sample i is taken for k when the offset exceeds ``needed[i]``. Sorted by that, the hits of every possible offset
     are a running sum: samples of k are gained on the way up, and samples that their own class would win are lost.
     """
-    others = shifted.clone()
-    others[:, k] = -torch.inf
-    best, winner = others.max(1)
-    needed = best - shifted[:, k] + current
-    gain = torch.where(own == k, weight, torch.where(winner == own, -weight, 0.0))
-    order = needed.argsort(stable=True)
-    running = torch.cat([torch.zeros(1, dtype=torch.float64), gain[order].cumsum(0)])
-    sorted_needed = needed[order]
+    best, winner = leaders.without(k)
+    needed = best - leaders.scores[:, k] + current
+    gain = np.where(own == k, weight, np.where(winner == own, -weight, 0.0))
+    order = needed.argsort(kind="stable")
+    running = np.concatenate([[0.0], gain[order].cumsum()])
+    ordered = needed[order]
     # An offset between two different values takes all samples before it; equal values cannot be parted.
-    bounds = torch.cat([sorted_needed[:1] - 1, (sorted_needed[1:] + sorted_needed[:-1]) / 2, sorted_needed[-1:] + 1])
-    possible = torch.cat([torch.tensor([True]), sorted_needed[1:] > sorted_needed[:-1], torch.tensor([True])])
-    running = torch.where(possible, running, -torch.inf)
-    now = gain[needed < current].sum()
-    if running.max() <= now + 1e-12:
+    running[1:-1][ordered[1:] <= ordered[:-1]] = -np.inf
+    highest = running.max()
+    if highest <= gain[needed < current].sum() + 1e-12:
         return current
-    ties = (running >= running.max() - 1e-12).nonzero()[:, 0]
-    return float(bounds[ties][(bounds[ties] - current).abs().argmin()])  # the least change
+    bounds = np.concatenate([ordered[:1] - 1, (ordered[1:] + ordered[:-1]) / 2, ordered[-1:] + 1])
+    ties = bounds[running >= highest - 1e-12]
+    return float(ties[np.abs(ties - current).argmin()])  # the least change
 
 
 def _score(logits: Tensor, targets: Tensor, sizes: Sizes | None) -> float:

@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from rectifier import check, columns, console
-from rectifier.config import ACCELERATORS
+from rectifier.config import ACCELERATORS, Config
 from rectifier.data.dataset import PARTS, ImageData, Pixels
 from rectifier.data.decode import UnreadableError, decode
 from rectifier.data.loader import Loader
@@ -89,10 +89,16 @@ class Forecast:
     def write(self, path: str | Path) -> None:
         """Write the table as CSV, whole or not at all. Cells stay as they are, with an = in front too."""
         path = Path(path)
-        if path.is_dir():
-            check.fail(str(path), "a file to write", "a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(path)
         write_bytes(path, self.text().encode(errors="surrogateescape"))
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that no table can be written to; better before the work than after it."""
+    if path.is_dir():
+        check.fail(str(path), "a file to write", "a folder")
+    if not path.parent.is_dir():
+        check.no_file(str(path.parent), "the folder to write to", "")
 
 
 def predict_images(
@@ -132,7 +138,8 @@ def predict_images(
     bad = dict(sorted(files.unreadable.items()))
     if len(bad) == len(named):
         got = f"none of {check.amount(len(named), 'image')}, such as {named[0].path} ({bad[0]})"
-        check.fail("images", "images of which one at least can be read", got)
+        hint = "" if root else " The paths of a table start from its own folder, or from --images."
+        raise ValueError(check.sentence("images", "images of which one at least can be read", got) + hint)
     classes[list(bad)], probabilities[list(bad)] = -1, torch.nan
     unreadable = tuple((named[row].name, reason) for row, reason in bad.items())
     return Forecast(tuple(image.name for image in named), classes, probabilities, run.space, name, why, unreadable)
@@ -149,7 +156,7 @@ def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
 
 def _predict(run: Run, files: _FilesOnDemand, offsets: Tensor, batch_size: int, device: str) -> tuple[Tensor, Tensor]:
     """Return each label's class and its probability under the rule with these ``offsets`` ``(K,)``, both ``(N, A)``."""
-    fabric = make_fabric(replace(run.config, accelerator=device, devices=1, nodes=1))
+    fabric = make_fabric(_for_prediction(run.config, device))
     network, loader = _network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
     sizes, found = run.space.sizes, []
     with _ignored_warnings(), console.progress() as display:
@@ -159,6 +166,13 @@ def _predict(run: Run, files: _FilesOnDemand, offsets: Tensor, batch_size: int, 
             found.append(_decide(output.logits.cpu().double() + offsets.double(), sizes))
             display.advance(task, len(batch.positions))
     return torch.cat([classes for classes, _ in found]), torch.cat([probabilities for _, probabilities in found])
+
+
+def _for_prediction(config: Config, device: str) -> Config:
+    """Return the run's config for one device; half precision, which a CPU lacks, is left for float32 there."""
+    cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    precision = "32" if cpu and config.precision == "16" else config.precision
+    return replace(config, accelerator=device, devices=1, nodes=1, precision=precision)
 
 
 def _decide(logits: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -177,6 +191,7 @@ def _network(run: Run) -> nn.Module:
     if config.network.startswith("timm:"):  # the run's weights take the place of pre-trained ones: none is fetched
         options = {**options, "pretrained": False}
     network = build_network(config.network, run.space, run.data["shape"], seed=config.seed, **options)
+    network = network.double() if config.precision == "64" else network
     network.load_state_dict(run.weights())
     return network
 
@@ -245,7 +260,7 @@ def _find_images(given: Sequence[str | Path], root: str | Path | None, column: s
         check.fail("images", "at least one image, folder or table", "none")
     if root is not None:
         if not any(map(_is_table, paths)):
-            check.fail("root", "given with a table alone", f"{root} without one")
+            check.fail("the folder of a table's images (--images)", "given with a table alone", f"{root} without one")
         if not Path(root).is_dir():
             check.no_file(str(root), "the folder that a table's paths start from", "")
     return [image for path in paths for image in _images_at(path, root, column)]

@@ -100,6 +100,16 @@ class _Job:
             console.say(made.description)
         return made
 
+    def training_loader(self, fabric: Fabric) -> Loader:
+        """Return the batches of this process's share of the training part, in the order of the method's sampler."""
+        config, targets = self.config, self.data.targets[self.data.indices("train")]
+        ranks = {"num_replicas": fabric.world_size, "rank": fabric.global_rank}
+        sampler = build_sampler(config.method, targets, self.data.space, seed=config.seed, **ranks)
+        options = {"augment": self.augment, "drop_last": config.drop_last, "seed": config.seed}
+        made = self.loader(fabric, "train", sampler=sampler, **options)
+        len(made)  # plans an epoch: one without a batch is told now
+        return made
+
     def held_out(self, fabric: Fabric, part: str) -> Iterable[Batch]:
         """Return batches of this process's share of validation or test, which may be none."""
         positions = shard(len(self.data.indices(part)), fabric)
@@ -111,15 +121,16 @@ def _train(fabric: Fabric, config: Config, out: Path, again: bool, title: str | 
     with _alone_in_the_process(fabric):
         torch.manual_seed(config.seed * 1_000_003 + fabric.global_rank)
         job = _prepare(fabric, config)
+        loader = job.training_loader(fabric)
         run = Run.open(out) if again else Run(out)
         if fabric.is_global_zero:
             run = run if again else Run.create(out, config)
-            run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)})
+            run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)}, config.fit)
         fabric.barrier()
         console.say(f"{title or out}: {job.headline(fabric)}")
         began = time.monotonic()
         try:
-            weights = _fit(fabric, job, run)
+            weights = _fit(fabric, job, loader, run)
             job.network.load_state_dict(weights)
             _finish(fabric, job, run, weights)
         finally:
@@ -143,9 +154,8 @@ def _prepare(fabric: Fabric, config: Config) -> _Job:
 
 def open_for_training(config: Config) -> ImageData:
     """Open the data; images that are files are decoded once, into a store in the cache."""
-    data = open_data(
-        config.data, root=config.data_root, images=config.images, seed=config.split_seed, **config.data_options
-    )
+    seed = config.seed if config.resplit else config.split_seed
+    data = open_data(config.data, root=config.data_root, images=config.images, seed=seed, **config.data_options)
     size = as_size(config.size)
     if isinstance(data.images, ImageFiles):
         size = size or default_size(config.network)
@@ -186,10 +196,12 @@ def _check_parts(data: ImageData) -> None:
 def _augmentation(config: Config, shape: tuple[int, int, int]) -> CropAndFlip | None:
     padding = min(shape[:2]) // 8 if config.padding is None else config.padding
     flip = may_mirror(config.data) if config.flip is None else config.flip
+    if padding >= min(shape[:2]):
+        check.fail("padding", f"below {min(shape[:2])}, the images' shorter side", padding)
     return CropAndFlip(padding, flip) if padding or flip else None
 
 
-def _fit(fabric: Fabric, job: _Job, run: Run) -> dict[str, Tensor]:
+def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run) -> dict[str, Tensor]:
     """Train from the run's checkpoint, or from the beginning; return the weights of the chosen epoch."""
     config, data = job.config, job.data
     several = fabric.world_size > 1
@@ -199,25 +211,9 @@ def _fit(fabric: Fabric, job: _Job, run: Run) -> dict[str, Tensor]:
     if several and config.batch_norm == "global":
         network = with_global_batch_norm(network)
     wrapped, optimizer = fabric.setup(network, make_optimizer(network, config, job.lr))
-    training = data.indices("train")
-    loader = job.loader(
-        fabric,
-        "train",
-        sampler=build_sampler(
-            config.method,
-            data.targets[training],
-            data.space,
-            seed=config.seed,
-            num_replicas=fabric.world_size,
-            rank=fabric.global_rank,
-        ),
-        augment=job.augment,
-        drop_last=config.drop_last,
-        seed=config.seed,
-    )
 
     def ids(positions: Tensor) -> list[str]:
-        return [data.ids[i] for i in training[positions].tolist()]
+        return [data.ids[i] for i in data.indices("train")[positions].tolist()]
 
     validate = _validation(fabric, job, network, counts)
     parts = Parts(network, wrapped, optimizer, objective.to(fabric.device), loader, validate, data.space.names, ids)
@@ -253,12 +249,20 @@ def _finish(fabric: Fabric, job: _Job, run: Run, weights: dict[str, Tensor]) -> 
 
 def _predictions(fabric: Fabric, job: _Job, network: nn.Module, part: str) -> Predictions:
     data, index = job.data, job.data.indices(part)
-    logits, features = predict(fabric, network, job.held_out(fabric, part), job.config.features)
-    if features is not None and features.numel() * 2 > MOST_FEATURES:
-        console.say(f"Features of {part} are left out of the saved predictions: they would be over 1 GiB.")
-        features = None
+    wanted = job.config.features and _features_fit(network, len(index), job.data)
+    logits, features = predict(fabric, network, job.held_out(fabric, part), wanted)
     ids = tuple(data.ids[i] for i in index.tolist())
     return Predictions(logits, data.targets[index], ids, data.space, features)
+
+
+def _features_fit(network: nn.Module, samples: int, data: ImageData) -> bool:
+    """Say whether the features of so many samples are small enough to be saved, in half precision."""
+    head: Any = network.head
+    branches = 1 if head.entry is None else len(data.space)
+    fits = 2 * samples * branches * int(head.classifier.weight.shape[1]) <= MOST_FEATURES
+    if not fits:
+        console.say(f"Features of {samples:,} samples are left out of the saved predictions: they would pass 1 GiB.")
+    return fits
 
 
 @contextmanager

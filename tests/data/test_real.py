@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -190,3 +193,32 @@ def test_fashion_keeps_exact_duplicates_on_one_side(clothes: ImageData) -> None:
 
 def test_fashion_keeps_its_seed(products: Path, clothes: ImageData) -> None:
     assert fashion(products).fingerprint == clothes.fingerprint != fashion(products, seed=1).fingerprint
+
+
+# From files to a finished run, by the command line.
+
+
+def trained(data: str, root: Path, folder: Path, **settings: object) -> dict[str, Any]:
+    """Train for an epoch on small pictures, and return the metrics of the test part."""
+    options = [f"--set={key}={value}" for key, value in {"network": "mlp", "epochs": 1, **settings}.items()]
+    command = [sys.executable, "-m", "rectifier.cli", "train", "--data", data, "--data-root", root, *options]
+    environment = {**os.environ, "RECTIFIER_CACHE": str(folder / "cache")}
+    subprocess.run([*map(str, command), "--out", str(folder / "run")], check=True, env=environment)
+    metrics: dict[str, Any] = json.loads((folder / "run" / "metrics.json").read_text())["test"]
+    return metrics
+
+
+def test_a_run_on_products_beats_chance_on_every_label(products: Path, tmp_path: Path) -> None:
+    found = trained("fashion", products, tmp_path, size=12, batch_size=256)["rules"]["prior"]["labels"]
+    assert len(found) == 8
+    for name, label in found.items():
+        chance = 1 / sum(value is not None for value in label["sensitivity"].values())
+        assert label["class_balanced_accuracy"] > 1.3 * chance, name
+
+
+def test_a_run_on_faces_beats_chance_and_the_rule_is_worth_points(faces: Path, tmp_path: Path) -> None:
+    found = trained("celeba", faces, tmp_path, size=16, batch_size=256)["rules"]
+    plain, adjusted = (found[rule]["class_balanced_accuracy"] for rule in ("argmax", "prior"))
+    assert len(found["prior"]["labels"]) == 40
+    assert plain > 0.52
+    assert adjusted > plain + 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,17 +75,14 @@ def train(
     from rectifier import check
     from rectifier import training as work
 
-    flags = _flags(context)
-    if seed is not None:
-        flags["seed"] = seed
     if resume is not None:
-        if beside := [*flags, *(["out"] if out else []), *(["settings"] if settings else []), *filter(None, [preset])]:
+        if beside := _given(context, but=("resume", "every")):
             check.fail("--resume", "alone, for the run keeps its settings", f"{beside[0]} beside it")
         run = kept(lambda: work.resume(resume), resume)
     else:
         if out is None:
             check.fail("--out", "a new folder for the run", "nothing")
-        asked = _config(flags, preset, config, settings)
+        asked = _config(_flags(context, "seed"), preset, config, settings)
         run = kept(lambda: work.train(asked, out), out)
     _show(run.metrics, every)
     console.say(f"Run: {run.path}")
@@ -156,16 +154,15 @@ def compare(
     from rectifier.compare import RULES, suite
 
     check.raise_all([check.choice("--rule", rule or "argmax", RULES)])
-    flags = _flags(context)
     if runs:
-        if given := [*flags, *(["methods"] if methods else [])]:
+        if given := _given(context, but=("runs", "out", "baseline", "rule", "as_json", "every")):
             check.fail("runs that are there", "given without settings", f"{given[0]} beside them")
         result = suite.compare_runs(runs, baseline)
     else:
         if out is None:
             check.fail("--out", "a folder for runs, tables and figures", "nothing")
         names = [name.strip() for name in (methods or "ce,crl").split(",") if name.strip()]
-        first = _config(flags, preset, config, settings)
+        first = _config(_flags(context), preset, config, settings)
         planned = suite.plan(first, names, range(seed, seed + seeds), out, resplit=resplit)
         found = kept(lambda: suite.train_missing(planned), None)
         result = suite.compare_runs(found, baseline)
@@ -190,8 +187,10 @@ def predict(
     accelerator: Annotated[str, typer.Option("--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Predict the labels of new images with a run's network: a table with classes and probabilities."""
-    from rectifier.prediction import predict_images
+    from rectifier.prediction import check_writable, predict_images
 
+    if out is not None:
+        check_writable(out)
     forecast = predict_images(run, images, rule=rule, root=root, batch_size=batch_size, device=accelerator)
     console.say(f"Decision rule: {forecast.rule}, {forecast.why}.")
     for name, reason in forecast.unreadable:
@@ -236,10 +235,25 @@ _FLAGS = (
 )
 
 
-def _flags(context: typer.Context) -> dict[str, Any]:
-    """Return the settings that were given as options of their own."""
-    given = {key: context.params.get(key) for key in _FLAGS}
+def _flags(context: typer.Context, *more: str) -> dict[str, Any]:
+    """Return the settings that were given as options of their own.
+
+    Where the environment says the data lie is left to the reader: a config that is replayed has its own folder.
+    """
+    given = {key: context.params[key] for key in (*_FLAGS, *more) if key in context.params}
+    if getattr(context.get_parameter_source("data_root"), "name", "") != "COMMANDLINE":
+        given.pop("data_root")
     return {key: str(value) if isinstance(value, Path) else value for key, value in given.items() if value is not None}
+
+
+def _given(context: typer.Context, but: tuple[str, ...]) -> list[str]:
+    """Return the options that stand on the command line; what the environment sets is no wish for this command."""
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in but
+        and getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
+    ]
 
 
 def _config(flags: dict[str, Any], preset: str | None, file: Path | None, settings: list[str] | None) -> Config:
@@ -247,17 +261,18 @@ def _config(flags: dict[str, Any], preset: str | None, file: Path | None, settin
     from rectifier import check, presets
     from rectifier.config import Config
 
+    overrides = {**flags, **parsed_settings(settings)}
     if preset and file:
         check.fail("--preset", "given without --config", "both")
     if preset:
         base = presets.preset(preset)
     elif file:
         base = Config.from_file(file)
-    elif "data" in flags:
-        base = Config(flags["data"])
+    elif "data" in overrides:
+        base = Config(overrides["data"])
     else:
         check.fail("--data", "a data set's name, a table or a folder (or --preset, --config)", "nothing")
-    return base.with_settings({**flags, **parsed_settings(settings)})
+    return base.with_settings(overrides)
 
 
 def kept(work: Callable[[], Any], run: Path | None) -> Any:
@@ -267,6 +282,11 @@ def kept(work: Callable[[], Any], run: Path | None) -> Any:
     try:
         return work()
     except Stopped as stopped:
-        again = "the same command" if run is None else f"rectifier train --resume {run}"
+        again = "The same command" if run is None else f"rectifier train --resume {shlex.quote(str(run))}"
         console.say(f"{stopped} {again} goes on from there.")
         raise typer.Exit(128 + stopped.number) from None
+    except KeyboardInterrupt:  # a second one, that did not wait
+        if run is None or not (run / "config.json").is_file():
+            raise  # the same command begins anew, or goes on
+        console.say(f"Interrupted. What is saved is kept; rectifier train --resume {shlex.quote(str(run))} goes on.")
+        raise typer.Exit(130) from None

@@ -47,6 +47,7 @@ BINS = 20
 """More labels or classes than this are also given as the means of this many bins, ordered by imbalance or size."""
 
 _LEVEL = 0.95
+_NO_SPREAD = 1e-9
 _DIGITS = 12  # what lies behind them in a difference of two fractions is rounding, and must not exclude 0
 
 
@@ -69,7 +70,7 @@ class Entry:
 def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Comparison:
     """Compare runs of the same data; those of equal settings are one group, its seeds.
 
-    ``baseline`` names a group; without it, it is the one of method ``ce``, or the first in order where there is none or
+    ``baseline`` names a group, or the method of just one; without it, it is the one of method ``ce``, or the first in order where there is none or
     several. Runs of unlike data are refused.
 
     >>> data = {"name": "pets", "fingerprint": "f", "split_hash": "s", "shape": [8, 8, 1], "normalisation": {},
@@ -154,10 +155,17 @@ class _Group:
     name: str
     runs: dict[int, Entry]  # by seed, ascending
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return next(iter(self.runs.values())).settings
+
+    @property
+    def method(self) -> str:
+        return str(self.settings["method"])
+
     def facts(self) -> GroupFacts:
-        settings = next(iter(self.runs.values())).settings
         folders = {str(seed): run.folder for seed, run in self.runs.items()}
-        return {"name": self.name, "settings": dict(settings), "seeds": list(self.runs), "folders": folders}
+        return {"name": self.name, "settings": dict(self.settings), "seeds": list(self.runs), "folders": folders}
 
 
 def _form_groups(ordered: Iterable[Entry]) -> list[_Group]:
@@ -175,7 +183,11 @@ def _form_groups(ordered: Iterable[Entry]) -> list[_Group]:
 def _with_baseline_first(groups: list[_Group], baseline: str | None) -> list[_Group]:
     if baseline is None:
         return groups  # their order puts ce first
-    check.raise_all([check.choice("baseline", baseline, [group.name for group in groups])])
+    names = [group.name for group in groups]
+    if baseline not in names:  # the method is enough where it stands for one group
+        alike = [group.name for group in groups if group.method == baseline]
+        baseline = alike[0] if len(alike) == 1 else baseline
+    check.raise_all([check.choice("baseline", baseline, names)])
     return sorted(groups, key=lambda group: group.name != baseline)
 
 
@@ -193,9 +205,8 @@ def _order(settings: Mapping[str, Any]) -> tuple[Any, ...]:
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     names: list[str] = []
     for own in settings:
-        peers = [other for other in settings if other["method"] == own["method"]]
-        # A method's own options tell it from its like alone: no other method has them.
-        telling = [key for key in sorted(own) if _varies(key, peers if key.startswith("method.") else settings)]
+        # A method's options are there only where somebody chose them, and always worth naming.
+        telling = [key for key in sorted(own) if key.startswith("method.") or _varies(key, settings)]
         listed = ", ".join(f"{key.removeprefix('method.')} {_text(own[key])}" for key in telling if key != "method")
         name = f"{own['method']} ({listed})" if listed else str(own["method"])
         names.append(name if name not in names else f"{name} #{len(names) + 1}")
@@ -363,7 +374,9 @@ def _difference(values: Mapping[str, float | None], base: Mapping[str, float | N
             paired[seed] = round(value - other, _DIGITS)
     estimate = _estimate(paired)
     mean, half_width = estimate["mean"], estimate["half_width"]
-    excludes_zero = mean is not None and half_width is not None and abs(mean) > half_width
+    # Equal differences in all seeds, as of one test sample, have no spread to judge by.
+    spread = half_width is not None and half_width > _NO_SPREAD
+    excludes_zero = mean is not None and half_width is not None and spread and abs(mean) > half_width
     return {**estimate, "seeds": [int(seed) for seed in paired], "excludes_zero": excludes_zero}
 
 

@@ -51,7 +51,7 @@ def plan(
     for spec in dict.fromkeys(methods):
         chosen = _with_method(config, spec)
         for seed in numbers:
-            seeded = replace(chosen, seed=seed, split_seed=seed if resplit else chosen.split_seed)
+            seeded = replace(chosen, seed=seed, resplit=resplit or chosen.resplit)
             name = re.sub(r"[^\w.-]+", "-", spec)
             planned.append(
                 Planned(f"{spec}, seed {seed}", seeded.anchored(), Path(out) / "runs" / f"{name}-seed{seed}")
@@ -88,7 +88,7 @@ def _is_finished(planned: Planned) -> bool:
         Run.check_free(planned.folder, planned.config)
         return False
     run = Run(planned.folder)
-    theirs, ours = ({**c.identity(), "seed": c.seed, "split_seed": c.split_seed} for c in (run.config, planned.config))
+    theirs, ours = ({**c.identity(), "seed": c.seed, "data": c.data} for c in (run.config, planned.config))
     if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
         told = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
         check.fail(str(run.path), "the run that is asked for, or none", f"another ({told}); choose another --out")

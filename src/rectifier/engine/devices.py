@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 from torch import Tensor
-from torch.multiprocessing.spawn import ProcessRaisedException
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from rectifier import check
 from rectifier.config import Config
@@ -39,6 +40,9 @@ def make_fabric(config: Config) -> Fabric:
     if config.batch_size % processes:
         check.fail("batch_size", f"a multiple of the {processes} devices that share it", config.batch_size)
     started = _started_by_launcher()
+    world = int(os.environ.get("WORLD_SIZE") or os.environ.get("SLURM_NTASKS") or 1)
+    if started and world != processes:
+        check.fail("--devices times --nodes", f"{world}, the processes that were started", processes)
     if config.nodes > 1 and not started:
         remedy = "torchrun --nnodes N --nproc-per-node M ... $(which rectifier) train ..., or srun"
         check.fail("a run on several nodes", f"started once for each device ({remedy})", "a single process")
@@ -64,32 +68,26 @@ def launch(fabric: Fabric, config: Config, work: Callable[..., T], *arguments: A
     if config.devices * config.nodes == 1 or _started_by_launcher():
         fabric.launch()
         return work(fabric, *arguments)
-    with _passed_on(), TemporaryDirectory() as box:
+    with _passed_on() as passed, TemporaryDirectory() as box:
         # As bytes, since Fabric would look into the arguments and stumble over a frozen dataclass.
         job = pickle.dumps((work, arguments, box))
         try:
-            result: T | Exception = fabric.launch(_caught, job)  # type: ignore[arg-type]
-        except ProcessRaisedException:
-            left = sorted(Path(box).iterdir())  # by a process other than the first
-            if not left:
-                raise
-            result = pickle.loads(left[0].read_bytes())
-    if isinstance(result, Exception):
-        raise result
+            result: T = fabric.launch(_boxed, job)  # type: ignore[arg-type]
+        except (ProcessRaisedException, ProcessExitedException):
+            for left in sorted(Path(box).iterdir(), key=lambda path: int(path.name)):  # the first process's before all
+                raise pickle.loads(left.read_bytes()) from None
+            if passed:  # processes that were not training yet, or any more, just ended
+                raise Stopped(passed[0], "a point outside training") from None
+            raise
     return result
 
 
-def _caught(fabric: Fabric, job: bytes) -> Any:
-    """Bring an error home as itself: from another process it would come as the text of a traceback.
-
-    Only what the first process returns comes home. Another leaves its error in the box and fails.
-    """
+def _boxed(fabric: Fabric, job: bytes) -> Any:
+    """Work, and leave an error in the box as it is: from another process it would come as the text of a traceback."""
     work, arguments, box = pickle.loads(job)
     try:
         return work(fabric, *arguments)
-    except (ValueError, TypeError, OSError, ArithmeticError, Stopped) as error:
-        if fabric.global_rank == 0:
-            return error
+    except (ValueError, TypeError, OSError, ImportError, ArithmeticError, Stopped) as error:
         (Path(box) / str(fabric.global_rank)).write_bytes(pickle.dumps(error))
         raise
 
@@ -124,15 +122,20 @@ def _started_by_launcher() -> bool:
 
 
 @contextmanager
-def _passed_on() -> Iterator[None]:
-    """Hand SIGTERM to the processes that train; this one only waits for them."""
+def _passed_on() -> Iterator[list[int]]:
+    """Hand SIGTERM to the processes that train, and note it; this one only waits for them."""
+    noted: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
         for process in multiprocessing.active_children():
             process.terminate()
 
+    if threading.current_thread() is not threading.main_thread():  # only that one can listen
+        yield noted
+        return
     before = signal.signal(signal.SIGTERM, pass_on)
     try:
-        yield
+        yield noted
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -102,6 +102,10 @@ def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recor
             tally = Tally(len(parts.names), fabric.device)
             recorder.save_epoch(state)
             display.end_epoch(state)
+            stop, _ = _agreed(fabric, 0, interrupt.signal, False)
+            if stop:  # it came with the last steps, or while validation was at work
+                _save(fabric, parts, state, tally, recorder)
+                raise Stopped(stop, f"the end of epoch {state.epoch}")
         _save(fabric, parts, state, tally, recorder)
     return state
 
@@ -172,7 +176,10 @@ def _check_finite(parts: Parts, state: State, tally: Tally, weights: bool = Fals
         raise FloatingPointError(check.sentence("the loss", "finite", got) + _REMEDY)
 
 
-_REMEDY = " Training ends; the last good checkpoint is kept. A smaller lr, clip=1 or a warm-up often help."
+_REMEDY = (
+    " Training ends; the last good checkpoint is kept. A smaller rate, clipped gradients or a warm-up often help:"
+    " rectifier train --config RUN/config.json --lr ... --set clip=1 --out ANOTHER."
+)
 
 
 def _save(fabric: Fabric, parts: Parts, state: State, tally: Tally, recorder: Recorder) -> None:

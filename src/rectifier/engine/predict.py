@@ -49,11 +49,12 @@ def predict(
     fabric: Fabric, network: nn.Module, batches: Iterable[Batch], with_features: bool = True
 ) -> tuple[Tensor, Tensor | None]:
     """Return logits ``(N, K)`` and features of all samples in their order, on the CPU of every process."""
-    own = [(batch.positions, output) for batch, output in outputs(fabric, network, batches)]
-    found = {"positions": [p for p, _ in own], "logits": [output.logits for _, output in own]}
-    if with_features:
-        found["features"] = [output.features for _, output in own]
-    joined = {name: torch.cat(tensors).cpu() for name, tensors in found.items() if tensors}
+    found: dict[str, list[Tensor]] = {"positions": [], "logits": [], **({"features": []} if with_features else {})}
+    for batch, output in outputs(fabric, network, batches):
+        parts = {"positions": batch.positions, "logits": output.logits, "features": output.features}
+        for name, tensors in found.items():
+            tensors.append(parts[name].cpu())
+    joined = {name: torch.cat(tensors) for name, tensors in found.items() if tensors}
     everyone = [each for each in gather_all(fabric, joined) if each]  # a process may have had no sample
     whole = {name: torch.cat([each[name] for each in everyone]) for name in everyone[0]}
     order = whole.pop("positions").argsort()

@@ -62,7 +62,7 @@ def verdict(difference: Mapping[str, Any], metric: str = "class_balanced_accurac
     if difference["half_width"] is None:
         return "one seed: no interval"
     if not difference["excludes_zero"]:
-        return "no evidence of a difference"
+        return "the same in all seeds" if abs(mean) > difference["half_width"] else "no evidence of a difference"
     return "better" if (mean > 0) != (metric in _LOWER_IS_BETTER) else "worse"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -18,7 +20,7 @@ from rectifier.config import Config
 from rectifier.data.dataset import PARTS, Decoded, ImageData
 from rectifier.data.normalise import Normalisation
 from rectifier.labels import LabelSpace
-from rectifier.runs.atomic import read_json, write_bytes, write_json
+from rectifier.runs.atomic import is_unfinished, read_json, write_bytes, write_json
 from rectifier.runs.environment import environment, session
 from rectifier.runs.predictions import Predictions
 
@@ -65,7 +67,7 @@ class Run:
             check.fail("--out", "a folder", f"{folder}, which is a file")
         if (folder / "config.json").is_file():
             raise FileExistsError(_taken(Run(folder), config))
-        if folder.is_dir() and any(folder.iterdir()):
+        if folder.is_dir() and not all(map(is_unfinished, folder.iterdir())):
             check.fail("--out", "a new or empty folder", f"{folder}, which holds other files")
 
     @classmethod
@@ -126,19 +128,28 @@ class Run:
         path = self.path / "weights.safetensors"
         if not path.is_file():
             check.no_file(str(path), "the weights of a finished run", self._unfinished())
-        return load(path.read_bytes())
+        try:
+            return load(path.read_bytes())
+        except SafetensorError as error:
+            check.fail(str(path), "weights", f"a damaged file ({error})")
 
     def checkpoint(self) -> dict[str, Any] | None:
         """Return where training stood when it was last saved, or None."""
         path = self.path / "checkpoint.pt"
         if not path.is_file():
             return None
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
+            reason = str(error).partition("\n")[0]
+            check.fail(str(path), "a checkpoint", f"a damaged file ({reason}); delete it to begin the run anew")
         return loaded
 
-    def begin(self, data: ImageData, normalisation: Normalisation, decided: Row) -> None:
+    def begin(self, data: ImageData, normalisation: Normalisation, decided: Row, fit: str = "stretch") -> None:
         """Note data and machine, or, where they were noted before, see that the data is the same."""
-        found = describe_data(data, normalisation)
+        for left in filter(is_unfinished, self.path.iterdir()):  # by a kill
+            left.unlink(missing_ok=True)
+        found = describe_data(data, normalisation, fit)
         if (self.path / "data.json").is_file():
             self._check_same_data(found)
         else:
@@ -190,8 +201,11 @@ class Run:
         return f"The run is not finished; rectifier train --resume {self.path} goes on with it."
 
 
-def describe_data(data: ImageData, normalisation: Normalisation) -> dict[str, Any]:
-    """Return what a run must know of its data, for JSON. The normalisation is computed from pixels: it tells them."""
+def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "stretch") -> dict[str, Any]:
+    """Return what a run must know of its data, for JSON. The normalisation is computed from pixels: it tells them.
+
+    ``fit`` is how images in memory were brought to size; those of a store know it themselves.
+    """
     images = data.images
     counted = {part: data.counts(part) for part in PARTS}
     return {
@@ -200,7 +214,7 @@ def describe_data(data: ImageData, normalisation: Normalisation) -> dict[str, An
         "fingerprint": data.fingerprint,
         "split_hash": _split_hash(data),
         "shape": list(images.shape) if isinstance(images, Decoded) else None,
-        "fit": getattr(images, "fit", "stretch"),  # how new images are to be brought to this size
+        "fit": getattr(images, "fit", fit),  # how new images are to be brought to this size
         "normalisation": {key: list(value) for key, value in asdict(normalisation).items()},
         "samples": {part: len(data.indices(part)) for part in PARTS},
         "labels": [{"name": n, "classes": list(c)} for n, c in zip(data.space.names, data.space.classes, strict=True)],
