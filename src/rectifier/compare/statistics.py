@@ -70,8 +70,8 @@ class Entry:
 def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Comparison:
     """Compare runs of the same data; those of equal settings are one group, its seeds.
 
-    ``baseline`` names a group, or the method of just one; without it, it is the one of method ``ce``, or the first in order where there is none or
-    several. Runs of unlike data are refused.
+    ``baseline`` names a group, or the method of just one; without it, it is the one of method ``ce``, or the first in
+    order where there is none or several. Runs of unlike data are refused.
 
     >>> data = {"name": "pets", "fingerprint": "f", "split_hash": "s", "shape": [8, 8, 1], "normalisation": {},
     ...         "samples": {"test": 4}, "labels": [{"name": "kind", "classes": ["cat", "dog"]}],
