@@ -49,6 +49,7 @@ CHANGED: dict[str, Any] = {
     "patience": 6,
     "select": "prior",
     "precision": "bf16",
+    "step": "eager",
     "batch_norm": "local",
     "accelerator": "cpu",
     "devices": 2,
@@ -93,6 +94,7 @@ BAD: dict[str, list[Any]] = {
     "patience": [0, 1.5],
     "select": ["tuned", None],
     "precision": ["8", 32],
+    "step": ["graph", None],
     "batch_norm": ["sync", None],
     "accelerator": ["gpu", None],
     "devices": [0, "auto"],
@@ -103,7 +105,7 @@ BAD: dict[str, list[Any]] = {
 }
 
 # Neither the seed nor where and on what something is computed makes it another experiment.
-NO_IDENTITY = {"seed", "images", "data_root", "accelerator", "devices", "nodes"}
+NO_IDENTITY = {"step", "seed", "images", "data_root", "accelerator", "devices", "nodes"}
 NO_IDENTITY |= {"checkpoint_seconds", "tensorboard", "features"}
 
 

@@ -19,6 +19,7 @@ from rectifier import console
 from rectifier.config import Config
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
+from rectifier.engine.step import EagerStep
 from rectifier.runs import atomic
 from rectifier.runs.folder import Run
 from rectifier.training import resume, train
@@ -315,18 +316,18 @@ def test_a_full_disk_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_loss_that_is_not_finite_ends_training_and_keeps_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, steps = fitting._step, 0
+    run_step, steps = EagerStep.run, 0
 
-    def poisoned(fabric: Any, parts: Any, window: Any, clip: Any, tally: Any) -> None:
+    def poisoned(step: EagerStep, window: Any) -> None:
         nonlocal steps
         steps += 1
         if steps == 5:  # the second batch of the second epoch
             window[0].images.fill_(float("nan"))
-        step(fabric, parts, window, clip, tally)
+        run_step(step, window)
 
     settings = config(SHAPES, network="mlp", checkpoint_seconds=0)
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "_step", poisoned)
+        patch.setattr(EagerStep, "run", poisoned)
         message = r"the loss to be finite, but got one that is not in batch 2 of epoch 2 \(images train/\d+, .*\.\.\.\)"
         with pytest.raises(FloatingPointError, match=message):
             train(settings, tmp_path / "run")

@@ -23,6 +23,7 @@ OPTIMIZERS = ("sgd", "adamw")
 SCHEDULES = ("cosine", "step", "constant")
 PRECISIONS = ("auto", "32", "bf16", "16", "64")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+STEPS = ("auto", "eager", "compiled", "captured")
 SELECTIONS = ("argmax", "prior", "last")
 
 SETTINGS: dict[str, str] = {
@@ -60,6 +61,7 @@ SETTINGS: dict[str, str] = {
     "patience": "validations without a gain after which training ends; none: never",
     "select": "keep the epoch that validation finds best under this rule, argmax or prior, or the last",
     "precision": "32, bf16, 16 or 64; auto: bf16 on a GPU that has it, else 32",
+    "step": "eager, compiled or captured (as a CUDA graph); auto: captured where device and settings allow it",
     "batch_norm": "over the batches of all devices (global), or of each alone (local)",
     "accelerator": "auto, cpu, cuda or mps",
     "devices": "devices on each node",
@@ -72,7 +74,7 @@ SETTINGS: dict[str, str] = {
 # What does not change what is learned: where data lies, what it is computed on, what is written beside it.
 _ELSEWHERE = (
     *("seed", "images", "data_root", "accelerator", "devices", "nodes"),
-    *("checkpoint_seconds", "tensorboard", "features"),
+    *("step", "checkpoint_seconds", "tensorboard", "features"),
 )
 
 
@@ -121,6 +123,7 @@ class Config:
     select: str = "argmax"
 
     precision: str = "auto"
+    step: str = "auto"
     batch_norm: str = "global"
     accelerator: str = "auto"
     devices: int = 1
@@ -260,6 +263,7 @@ def _complaints(config: Config) -> list[str | None]:
         check.choice("precision", config.precision, PRECISIONS),
         check.choice("accelerator", config.accelerator, ACCELERATORS),
         check.choice("select", config.select, SELECTIONS),
+        check.choice("step", config.step, STEPS),
         check.choice("batch_norm", config.batch_norm, ("global", "local")),
         check.choice("unreadable", config.unreadable, ("skip", "raise")),
         check.choice("fit", config.fit, FITS),

@@ -26,9 +26,10 @@ from rectifier.data.sources import may_mirror, open_data
 from rectifier.data.store import as_size, build_store
 from rectifier.engine.batchnorm import with_global_batch_norm
 from rectifier.engine.devices import launch, make_fabric, resolved_precision
-from rectifier.engine.fit import Parts, fit, make_optimizer
+from rectifier.engine.fit import Parts, fit
 from rectifier.engine.predict import balanced_accuracy, predict, shard
 from rectifier.engine.state import State
+from rectifier.engine.step import make_optimizer
 from rectifier.methods import build_objective, build_sampler
 from rectifier.networks.registry import build_network, default_rate, default_size
 from rectifier.posthoc import prior_offsets

@@ -28,6 +28,7 @@ def tallied(batches: list[LossParts], labels: int = 3) -> Tally:
     tally = Tally(labels, CPU)
     for parts in batches:
         tally.add(parts)
+        tally.count(1)
     return tally
 
 
@@ -86,6 +87,7 @@ def test_a_tally_goes_on_from_the_middle_of_an_epoch(losses: list[float], stoppe
     resumed.load(torch.load(file, weights_only=True))
     for parts in seen[stopped:]:
         resumed.add(parts)
+        resumed.count(1)
     whole = tallied(seen)
     assert repr(everything(resumed)) == repr(everything(whole))  # bit for bit, NaN too
 
@@ -96,6 +98,7 @@ def test_a_state_is_what_was_when_it_was_taken() -> None:
     state = tally.state()
     for parts in seen[3:]:
         tally.add(parts)
+        tally.count(1)
     earlier = Tally(3, CPU)
     earlier.load(state)
     assert everything(earlier) == everything(tallied(seen[:3]))
@@ -107,6 +110,7 @@ def test_two_that_go_on_from_one_state_do_not_meet() -> None:
     one.load(state)
     two.load(state)
     one.add(batch(1))
+    one.count(1)
     assert everything(two) == everything(tallied([batch(0)]))
 
 

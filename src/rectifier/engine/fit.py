@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from rectifier import check, console
 from rectifier.config import Config
@@ -20,6 +20,7 @@ from rectifier.engine.display import Display
 from rectifier.engine.interrupt import Interrupt, Stopped
 from rectifier.engine.schedule import Schedule
 from rectifier.engine.state import State
+from rectifier.engine.step import Trained, make_step
 from rectifier.engine.tally import Tally
 
 Validate = Callable[[], float]
@@ -37,30 +38,13 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a training is made of. ``bare`` is the network, ``wrapped`` what Fabric made of it."""
+class Parts(Trained):
+    """What a training is made of."""
 
-    bare: nn.Module
-    wrapped: Any
-    optimizer: Any
-    objective: nn.Module
     loader: Loader
     validate: Validate
     names: tuple[str, ...]
     ids: Callable[[Tensor], list[str]]
-
-
-def make_optimizer(network: nn.Module, config: Config, lr: float) -> torch.optim.Optimizer:
-    """Return the optimizer that the config names, over all weights."""
-    if config.optimizer == "adamw":
-        return torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=config.weight_decay)
-    return torch.optim.SGD(
-        network.parameters(),
-        lr=lr,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        nesterov=config.nesterov,
-    )
 
 
 def make_schedule(config: Config, batches: int) -> Schedule:
@@ -75,6 +59,7 @@ def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recor
     schedule = make_schedule(config, len(parts.loader))
     tally = Tally(len(parts.names), fabric.device)
     _restore(fabric, parts, state, tally)
+    step = make_step(fabric, parts, config, tally, schedule.total)
     saved_at = time.monotonic()
 
     with Interrupt() as interrupt, Display(config.epochs, len(parts.loader)) as display:
@@ -84,8 +69,7 @@ def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recor
         while state.epoch < config.epochs and not state.is_over(config.patience):
             parts.loader.set_epoch(state.epoch, skip=state.batch)
             for window in _windows(parts.loader, len(parts.loader) - state.batch, config.accumulate):
-                _set_rate(parts.optimizer, lr * schedule(state.step))
-                _step(fabric, parts, window, config.clip, tally)
+                step(window, lr * schedule(state.step))
                 state.advance(len(window))
                 due = time.monotonic() - saved_at >= config.checkpoint_seconds
                 stop, save = _agreed(fabric, state.step, interrupt.signal, due)
@@ -99,7 +83,7 @@ def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recor
                 display.show(state, tally)
             _check_finite(parts, state, tally, weights=True)
             _end_epoch(parts, config, lr * schedule(state.step - 1), tally, state)
-            tally = Tally(len(parts.names), fabric.device)
+            tally.reset()
             recorder.save_epoch(state)
             display.end_epoch(state)
             stop, _ = _agreed(fabric, 0, interrupt.signal, False)
@@ -110,20 +94,6 @@ def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recor
     return state
 
 
-def _step(fabric: Fabric, parts: Parts, window: list[Batch], clip: float | None, tally: Tally) -> None:
-    """Take one step of the optimizer on the mean gradient of some batches."""
-    parts.optimizer.zero_grad()
-    for batch in window:
-        with fabric.no_backward_sync(parts.wrapped, enabled=batch is not window[-1]):
-            output = parts.wrapped(batch.images)
-            found = parts.objective(output.logits, batch.targets, output.features, return_parts=True)
-            fabric.backward(found.loss if len(window) == 1 else found.loss / len(window))
-        tally.add(found)
-    if clip is not None:
-        fabric.clip_gradients(parts.wrapped, parts.optimizer, max_norm=clip, error_if_nonfinite=False)
-    parts.optimizer.step()
-
-
 def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list[Batch]]:
     """Yield batches in groups of ``length``, whose gradients become one step; the last group may be shorter."""
     window: list[Batch] = []
@@ -132,11 +102,6 @@ def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list
         if len(window) == length or number == count:
             yield window
             window = []
-
-
-def _set_rate(optimizer: Any, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 def _agreed(fabric: Fabric, step: int, number: int | None, due: bool) -> tuple[int, bool]:
@@ -203,7 +168,7 @@ def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
     if not saved:
         return
     parts.bare.load_state_dict(saved["network"])
-    parts.optimizer.load_state_dict(saved["optimizer"])
+    _load_optimizer(parts.optimizer, saved["optimizer"])
     fabric.strategy.precision.load_state_dict(saved["precision"])
     tally.load(saved["tally"])
     if len(saved["random"]) == fabric.world_size:
@@ -211,6 +176,14 @@ def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
     else:
         before = check.amount(len(saved["random"]), "process")
         console.say(f"The run was on {before}; random masks (dropout) will not be those of an unbroken run.")
+
+
+def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
+    """Load moments; the rate stays the tensor, or the number, that it is: the schedule says its value."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def _random_states(fabric: Fabric) -> list[dict[str, Tensor]]:

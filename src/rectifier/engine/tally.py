@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rectifier.losses.rectified import LossParts
 
@@ -19,17 +20,33 @@ class Tally:
         # Row 0 is the loss, which all labels share; then one row for each part. float64: sums of a whole epoch.
         self._sums = torch.zeros(1 + len(PARTS), labels, dtype=_widest(device), device=device)
         self._alpha = torch.zeros(labels, device=device)
+        self._added = torch.zeros((), dtype=torch.int64, device=device)
         self._first_bad = torch.full((), -1, dtype=torch.int64, device=device)
         self.batches = 0
 
     def add(self, parts: LossParts) -> None:
+        """Add a batch, on the device and in place, so that a captured step can do it; ``count`` tells the host."""
         loss = parts.loss.detach()
         rows = [loss.expand(self._sums.shape[1]), *(getattr(parts, name) for name in PARTS)]
         self._sums += torch.stack([row.to(self._sums.dtype) for row in rows])
-        self._alpha = parts.alpha
+        self._alpha.copy_(parts.alpha)
         bad = (self._first_bad < 0) & ~loss.isfinite()
-        self._first_bad = torch.where(bad, self.batches, self._first_bad)
-        self.batches += 1
+        self._first_bad.copy_(torch.where(bad, self._added, self._first_bad))
+        self._added += 1
+
+    def count(self, batches: int) -> None:
+        self.batches += batches
+
+    def reset(self) -> None:
+        """Begin a new epoch, in the same memory."""
+        for tensor in (self._sums, self._alpha, self._added):
+            tensor.zero_()
+        self._first_bad.fill_(-1)
+        self.batches = 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the sums themselves, by name."""
+        return {"sums": self._sums, "alpha": self._alpha, "added": self._added, "first_bad": self._first_bad}
 
     def first_bad(self) -> int | None:
         """Return the number of the first batch whose loss was not finite, or None. Waits for the device."""
@@ -50,14 +67,12 @@ class Tally:
         ]
 
     def state(self) -> dict[str, Any]:
-        tensors = {"sums": self._sums, "alpha": self._alpha, "first_bad": self._first_bad}
-        return {"batches": self.batches, **{name: tensor.cpu().clone() for name, tensor in tensors.items()}}
+        return {"batches": self.batches, **{name: tensor.cpu().clone() for name, tensor in self.tensors().items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        device = self._sums.device
         self.batches = state["batches"]
-        self._sums, self._alpha = state["sums"].to(device, copy=True), state["alpha"].to(device)
-        self._first_bad = state["first_bad"].to(device)
+        for name, tensor in self.tensors().items():
+            tensor.copy_(state[name])
 
 
 def _widest(device: torch.device) -> torch.dtype:
