@@ -63,11 +63,17 @@ def test_the_rate_is_set_wherever_it_lies(optimizer: str) -> None:
     assert float(tensor) == 0.5
 
 
-def run_twice(tmp_path: Path, spec: str, steps: tuple[str, str], **settings: Any) -> list[Run]:
+def distance(first: Run, second: Run) -> float:
+    weights = first.weights()
+    return max(float((weights[name] - weight).abs().max()) for name, weight in second.weights().items())
+
+
+def runs_of(tmp_path: Path, spec: str, steps: tuple[str, ...], **settings: Any) -> list[Run]:
     common = {"tensorboard": False, "batch_size": 40, "epochs": 20, "lr": 0.01, "select": "last", "accelerator": "cuda"}
     with console.quiet(), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         return [
-            train(Config(spec).with_settings({**common, **settings, "step": step}), tmp_path / step) for step in steps
+            train(Config(spec).with_settings({**common, **settings, "step": step}), tmp_path / f"{number}-{step}")
+            for number, step in enumerate(steps)
         ]
 
 
@@ -86,11 +92,12 @@ def assert_alike(first: Run, second: Run, within: float) -> None:
 @pytest.mark.parametrize("method", ["ce", "crl"])
 def test_two_hundred_captured_steps_are_eager_ones(tmp_path: Path, method: str, network: str) -> None:
     options = {"eta": 0.5} if method == "crl" else {}
-    eager, captured = run_twice(
-        tmp_path, SPEC, ("eager", "captured"), method=method, network=network, precision="64", **options
+    eager, captured, again = runs_of(
+        tmp_path, SPEC, ("eager", "captured", "eager"), method=method, network=network, precision="64", **options
     )
-    # In float64: sums of a GPU in another order differ in their last digit, and 200 steps make that a hundredfold.
-    assert_alike(eager, captured, 1e-6)
+    # A GPU adds up in an order that changes, and 200 steps make much of it: no run need be nearer to an eager one than
+    # an eager one is to itself.
+    assert distance(eager, captured) <= 10 * distance(eager, again) + 1e-9
 
 
 @on_gpu
@@ -111,14 +118,14 @@ def test_two_hundred_captured_steps_are_eager_ones(tmp_path: Path, method: str, 
     ids=lambda settings: "-".join(map(str, settings)),
 )
 def test_whatever_belongs_to_a_step_is_captured_with_it(tmp_path: Path, settings: dict[str, Any]) -> None:
-    eager, captured = run_twice(tmp_path, SPEC, ("eager", "captured"), **{"precision": "32", "epochs": 3, **settings})
+    eager, captured = runs_of(tmp_path, SPEC, ("eager", "captured"), **{"precision": "32", "epochs": 3, **settings})
     assert_alike(eager, captured, 1e-3 if settings.get("precision") == "bf16" else 1e-5)
 
 
 @on_gpu
 def test_a_captured_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"network": "resnet32", "network.dropout": 0.3, "epochs": 3, "precision": "32"}
-    unbroken, _ = run_twice(tmp_path, SPEC, ("captured", "eager"), **settings)
+    unbroken, _ = runs_of(tmp_path, SPEC, ("captured", "eager"), **settings)
     config = unbroken.config
 
     class Interrupt:
@@ -150,7 +157,7 @@ def test_a_step_that_cannot_be_captured_is_taken_eagerly(
     forward = MultiLabelCrossEntropy.forward
 
     def waiting(objective: Any, logits: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        float(logits.sum())  # the host waits for the device
+        logits.detach().sum().item()  # the host waits for the device
         return forward(objective, logits, *arguments, **options)
 
     settings = {"network": "mlp", "method": "ce", "epochs": 2, "tensorboard": False, "precision": "32"}
@@ -163,7 +170,7 @@ def test_a_step_that_cannot_be_captured_is_taken_eagerly(
 
 @on_gpu
 def test_a_compiled_step_learns_the_same(tmp_path: Path) -> None:
-    eager, compiled = run_twice(
+    eager, compiled = runs_of(
         tmp_path, SPEC, ("eager", "compiled"), network="mlp", method="crl", eta=0.5, epochs=2, precision="32"
     )
     assert_alike(eager, compiled, 1e-3)
