@@ -30,6 +30,7 @@ Devices = Annotated[int | None, typer.Option("--devices", help="Devices on each 
 Nodes = Annotated[int | None, typer.Option("--nodes", help="Start with torchrun or srun.", show_default="1")]
 Accelerator = Annotated[str | None, typer.Option("--accelerator", help="auto, cpu, cuda or mps.", show_default="auto")]
 Precision = Annotated[str | None, typer.Option("--precision", help="auto, 32, bf16, 16 or 64.", show_default="auto")]
+StepKind = Annotated[str | None, typer.Option("--step", help="auto, eager, compiled or captured.", show_default="auto")]
 PresetName = Annotated[str | None, typer.Option("--preset", help="Settings to begin with: rectifier list presets.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A run's config.json, to replay it; others override.")
@@ -63,6 +64,7 @@ def train(
     nodes: Nodes = None,
     accelerator: Accelerator = None,
     precision: Precision = None,
+    step: StepKind = None,
     preset: PresetName = None,
     config: ConfigFile = None,
     resume: Annotated[
@@ -143,6 +145,7 @@ def compare(
     nodes: Nodes = None,
     accelerator: Accelerator = None,
     precision: Precision = None,
+    step: StepKind = None,
     preset: PresetName = None,
     config: ConfigFile = None,
     settings: Set = None,
@@ -231,7 +234,7 @@ def _show(metrics: Any, every: bool, part: str = "test") -> None:
 
 _FLAGS = (
     *("data", "images", "data_root", "method", "network", "epochs", "batch_size", "lr"),
-    *("devices", "nodes", "accelerator", "precision"),
+    *("devices", "nodes", "accelerator", "precision", "step"),
 )
 
 
