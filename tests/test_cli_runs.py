@@ -31,7 +31,7 @@ from rectifier.cli.app import VERBS
 from rectifier.cli.listing import KINDS
 from rectifier.config import Config
 from rectifier.data.sources import SOURCES
-from rectifier.engine import fit as fitting
+from rectifier.engine.step import EagerStep
 from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
 from rectifier.runs.folder import Run
@@ -420,7 +420,7 @@ def test_an_impatient_second_interrupt_says_how_to_go_on_too(monkeypatch: pytest
 
     command = ("train", "--data", "digits", *MLP, "--epochs", 1, "--set", "tensorboard=false", "--out", "run")
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "_step", impatient)
+        patch.setattr(EagerStep, "run", impatient)
         result = run(*command)
     assert (result.exit_code, result.stdout) == (130, "")
     assert "Traceback" not in result.stderr
@@ -780,3 +780,22 @@ def test_help_imports_nothing_heavy(verb: str) -> None:
     *shown, last = result.stdout.splitlines()
     assert last == "code 0 heavy", result.stderr
     assert any("Usage: rectifier" in line and verb in line for line in shown)
+
+
+# Several processes
+
+
+def test_torchrun_trains_once_and_speaks_once() -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = ["-m", "rectifier.cli", "train", "--data", "digits", "--network", "mlp", "--epochs", "1"]
+    options = ["--accelerator", "cpu", "--set", "tensorboard=false"]
+    ended = subprocess.run(
+        [*launcher, *command, *options, "--devices", "2", "--out", "run"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("Test, percent, under each decision rule") == 1
+    assert Run.open("run").is_finished
+    alone = subprocess.run([*launcher, *command, *options, "--out", "x"], capture_output=True, text=True, check=False)
+    assert alone.returncode != 0
+    assert "Expected --devices times --nodes to be 2, the processes that were started" in alone.stderr
+    assert not Path("x").exists()

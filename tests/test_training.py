@@ -306,7 +306,7 @@ def test_a_full_disk_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(atomic.os, "fsync", full)
-        with pytest.raises(OSError, match=r"No space left on device while saving\. What was saved before is intact"):
+        with pytest.raises(OSError, match=r"No space left on device while saving .*\. What was saved before is intact"):
             train(settings, tmp_path / "run")
     assert not list((tmp_path / "run").glob(".*"))  # no half of a file
     assert Run.open(tmp_path / "run").checkpoint() is not None
@@ -352,7 +352,7 @@ def test_data_that_changed_under_a_resumed_run(tmp_path: Path, monkeypatch: pyte
         resume(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == checkpoint
     Image.new("RGB", (8, 8), "red").save(folder / "cat" / "0.png")  # the name is back, with other pixels
-    with pytest.raises(ValueError, match=r"other normalisation"):
+    with pytest.raises(ValueError, match=r"other pixels"):
         resume(tmp_path / "run")
 
 

@@ -156,7 +156,7 @@ def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
 
 def _predict(run: Run, files: _FilesOnDemand, offsets: Tensor, batch_size: int, device: str) -> tuple[Tensor, Tensor]:
     """Return each label's class and its probability under the rule with these ``offsets`` ``(K,)``, both ``(N, A)``."""
-    fabric = make_fabric(_for_prediction(run.config, device))
+    fabric = make_fabric(_for_prediction(run.config, device), alone=True)
     network, loader = _network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
     sizes, found = run.space.sizes, []
     with _ignored_warnings(), console.progress() as display:
@@ -226,6 +226,9 @@ class _FilesOnDemand:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def checksum(self) -> str:
+        return ""  # they are looked at once, and never compared
 
     def select(self, index: NDArray[np.int64]) -> _FilesOnDemand:
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), unreadable={})

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.sources import may_mirror, open_data
-from rectifier.data.store import as_size, build_store
+from rectifier.data.store import as_size, build_store, is_store
 from rectifier.engine.batchnorm import with_global_batch_norm
 from rectifier.engine.devices import launch, make_fabric, resolved_precision
 from rectifier.engine.fit import Parts, fit
@@ -134,16 +134,24 @@ def _train(fabric: Fabric, config: Config, out: Path, again: bool, title: str | 
             weights = _fit(fabric, job, loader, run)
             job.network.load_state_dict(weights)
             _finish(fabric, job, run, weights)
-        finally:
-            if fabric.is_global_zero:
-                run.end_session(seconds=round(time.monotonic() - began, 3))
+        except BaseException:
+            with suppress(OSError):  # what happened before is what must be told
+                _end_session(fabric, run, began)
+            raise
+        _end_session(fabric, run, began)
+        fabric.barrier()  # until the first has scored, no other may say that the run is finished
     return run
+
+
+def _end_session(fabric: Fabric, run: Run, began: float) -> None:
+    if fabric.is_global_zero:
+        run.end_session(seconds=round(time.monotonic() - began, 3))
 
 
 def _prepare(fabric: Fabric, config: Config) -> _Job:
     with fabric.rank_zero_first():  # it may have to decode images; the others find them decoded
         data = open_for_training(config)
-    _check_parts(data)
+    _check_parts(data)  # again: images that could not be read are gone
     shape = data.images.shape  # type: ignore[attr-defined]
     network = build_network(config.network, data.space, shape, seed=config.seed, **config.network_options)
     # An option of the method that is wrong shall be told now, before anything is written.
@@ -157,11 +165,13 @@ def open_for_training(config: Config) -> ImageData:
     """Open the data; images that are files are decoded once, into a store in the cache."""
     seed = config.seed if config.resplit else config.split_seed
     data = open_data(config.data, root=config.data_root, images=config.images, seed=seed, **config.data_options)
+    _check_parts(data)  # before images are decoded in vain
     size = as_size(config.size)
     if isinstance(data.images, ImageFiles):
         size = size or default_size(config.network)
         folder = store_folder(data, size, config.fit)
-        console.say(f"Decoded images are kept in {folder}.")
+        if not is_store(folder):
+            console.say(f"Decoded images are kept in {folder}.")
         return build_store(data, folder, size, fit=config.fit, unreadable=config.unreadable)
     if isinstance(data.images, ImageArray):
         return build_store(data, "", size, fit=config.fit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,8 +42,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, before: bytes | None)
     report = "try:\n    write_bytes(path, new)\nexcept OSError as error:\n    print(error.errno, error)\n"
     done = in_another_process(limit + report, path)
     assert done.returncode == 0, done.stderr
-    assert "while saving. What was saved before is intact; make room" in done.stdout
-    assert str(path) in done.stdout
+    assert f"while saving {path}. What was saved before is intact; make room" in done.stdout
     assert os.listdir(tmp_path) == ([] if before is None else ["file.bin"])
     assert before is None or path.read_bytes() == before
 
@@ -89,9 +89,8 @@ def test_any_error_in_between_leaves_the_old_file_alone(
 
 def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "file.bin"
-    with pytest.raises(FileNotFoundError, match="No such file or directory while saving") as caught:
+    with pytest.raises(FileNotFoundError, match=rf"No such file or directory while saving {re.escape(str(path))}\."):
         write_bytes(path, NEW)
-    assert caught.value.filename == str(path)
 
 
 @pytest.mark.parametrize("content", [{"größe": ["ä/ö", 1, 0.1, None, True]}, [], "text", {"1": {"2": 1e-300}}])

@@ -40,8 +40,8 @@ def _complain(error: Exception) -> None:
     from rich.text import Text
 
     message = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        message = f"{error.strerror}: {error.filename}"
+    if isinstance(error, OSError) and error.strerror:
+        message = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
     Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
 
 

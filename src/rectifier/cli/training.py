@@ -76,6 +76,7 @@ def train(
     """Train a network, and leave everything that can be known of it in a folder."""
     from rectifier import check
     from rectifier import training as work
+    from rectifier.engine.devices import is_first_process
 
     if resume is not None:
         if beside := _given(context, but=("resume", "every")):
@@ -86,8 +87,9 @@ def train(
             check.fail("--out", "a new folder for the run", "nothing")
         asked = _config(_flags(context, "seed"), preset, config, settings)
         run = kept(lambda: work.train(asked, out), out)
-    _show(run.metrics, every)
-    console.say(f"Run: {run.path}")
+    if is_first_process():
+        _show(run.metrics, every)
+        console.say(f"Run: {run.path}")
 
 
 @app.command(epilog="Example: [bold]rectifier evaluate runs/first --posthoc threshold-adjustment[/]")
@@ -155,6 +157,7 @@ def compare(
     """Compare runs: means with 95 % intervals, differences paired by seed. Missing runs are trained."""
     from rectifier import check
     from rectifier.compare import RULES, suite
+    from rectifier.engine.devices import is_first_process
 
     check.raise_all([check.choice("--rule", rule or "argmax", RULES)])
     if runs:
@@ -168,6 +171,8 @@ def compare(
         first = _config(_flags(context), preset, config, settings)
         planned = suite.plan(first, names, range(seed, seed + seeds), out, resplit=resplit)
         found = kept(lambda: suite.train_missing(planned), None)
+        if not is_first_process():
+            return
         result = suite.compare_runs(found, baseline)
     show_comparison(result, out, as_json, every, rule or "argmax")
 
@@ -285,6 +290,9 @@ def kept(work: Callable[[], Any], run: Path | None) -> Any:
     try:
         return work()
     except Stopped as stopped:
+        if run is not None and not (run / "config.json").is_file():
+            console.say(f"Stopped by {stopped.name} before anything was written; the same command begins anew.")
+            raise typer.Exit(128 + stopped.number) from None
         again = "The same command" if run is None else f"rectifier train --resume {shlex.quote(str(run))}"
         console.say(f"{stopped} {again} goes on from there.")
         raise typer.Exit(128 + stopped.number) from None

@@ -43,6 +43,10 @@ class Decoded(Images, Protocol):
         """Return these images, uint8 ``(n, H, W, C)``, in ``out`` if it is given."""
         ...
 
+    def checksum(self) -> str:
+        """Return a hash of all pixels."""
+        ...
+
 
 @dataclass(frozen=True)
 class ImageArray:
@@ -62,6 +66,10 @@ class ImageArray:
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels."""
         return self.pixels.shape[1:]
+
+    def checksum(self) -> str:
+        """Return a hash of all pixels."""
+        return hashlib.sha256(np.ascontiguousarray(self.pixels).data).hexdigest()[:16]
 
     def select(self, index: NDArray[np.int64]) -> ImageArray:
         return ImageArray(self.pixels[index])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +27,10 @@ class Maps:
     def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
         self._paths, self._shape = tuple(path.absolute() for path in paths), shape
         self._start()
+
+    def checksums(self) -> list[str]:
+        """Return the checksum of every shard, as it was noted when the shard was written."""
+        return [json.loads(path.with_suffix(".json").read_text())["sha256"] for path in self._paths]
 
     def _start(self) -> None:
         self._open: dict[int, tuple[mmap.mmap, Pixels]] = {}
@@ -94,6 +100,11 @@ class StoredImages:
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels."""
         return (*self.size, 3)
+
+    def checksum(self) -> str:
+        """Return a hash of all pixels, from what was noted when they were written: none is read."""
+        listed = "\n".join([*self.maps.checksums(), str(self.per_shard)])
+        return hashlib.sha256(listed.encode() + self.slots.astype("<i8").tobytes()).hexdigest()[:16]
 
     def select(self, index: NDArray[np.int64]) -> StoredImages:
         return replace(self, slots=self.slots[index])

@@ -27,19 +27,24 @@ from rectifier.engine.interrupt import Stopped
 
 T = TypeVar("T")
 
-for _name in ("lightning.fabric", "lightning.pytorch"):
-    logging.getLogger(_name).setLevel(logging.WARNING)  # which precision and processes it uses is no news to a user
+# Which precision and processes it uses is no news to a user; nor that processes end when one of them failed.
+for _name, _level in (
+    ("lightning.fabric", logging.WARNING),
+    ("lightning.pytorch", logging.WARNING),
+    ("torch.multiprocessing.spawn", logging.ERROR),
+):
+    logging.getLogger(_name).setLevel(_level)
 
 
-def make_fabric(config: Config) -> Fabric:
-    """Return Fabric for this machine, or say what the machine lacks."""
+def make_fabric(config: Config, *, alone: bool = False) -> Fabric:
+    """Return Fabric for this machine, or say what the machine lacks. ``alone`` is one process, whoever started it."""
     kind = _accelerator(config)
     processes = config.devices * config.nodes
     if kind == "cpu" and config.precision == "16":
         check.fail("precision", "32, bf16 or 64 on a CPU", "'16', which a GPU alone has")
     if config.batch_size % processes:
         check.fail("batch_size", f"a multiple of the {processes} devices that share it", config.batch_size)
-    started = _started_by_launcher()
+    started = _started_by_launcher() and not alone
     world = int(os.environ.get("WORLD_SIZE") or os.environ.get("SLURM_NTASKS") or 1)
     if started and world != processes:
         check.fail("--devices times --nodes", f"{world}, the processes that were started", processes)
@@ -74,10 +79,12 @@ def launch(fabric: Fabric, config: Config, work: Callable[..., T], *arguments: A
         try:
             result: T = fabric.launch(_boxed, job)  # type: ignore[arg-type]
         except (ProcessRaisedException, ProcessExitedException):
-            for left in sorted(Path(box).iterdir(), key=lambda path: int(path.name)):  # the first process's before all
-                raise pickle.loads(left.read_bytes()) from None
+            left = [pickle.loads(path.read_bytes()) for path in sorted(Path(box).iterdir(), key=lambda p: int(p.name))]
             if passed:  # processes that were not training yet, or any more, just ended
-                raise Stopped(passed[0], "a point outside training") from None
+                where = next((error.where for error in left if isinstance(error, Stopped)), "a point outside training")
+                raise Stopped(passed[0], where) from None
+            if left:  # the first process's error before all others
+                raise left[0] from None
             raise
     return result
 
@@ -90,6 +97,11 @@ def _boxed(fabric: Fabric, job: bytes) -> Any:
     except (ValueError, TypeError, OSError, ImportError, ArithmeticError, Stopped) as error:
         (Path(box) / str(fabric.global_rank)).write_bytes(pickle.dumps(error))
         raise
+
+
+def is_first_process() -> bool:
+    """Say whether this is the process that speaks: of those that a launcher started, the first."""
+    return not _started_by_launcher() or int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
 
 
 def gather_all(fabric: Fabric, own: dict[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -118,12 +130,14 @@ def _accelerator(config: Config) -> str:
 
 def _started_by_launcher() -> bool:
     """Say whether torchrun or SLURM has started one process for each device already."""
-    return "LOCAL_RANK" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+    # A script that sbatch runs has SLURM_NTASKS too, but only what srun starts is a step.
+    by_slurm = "SLURM_STEP_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1
+    return "LOCAL_RANK" in os.environ or by_slurm
 
 
 @contextmanager
 def _passed_on() -> Iterator[list[int]]:
-    """Hand SIGTERM to the processes that train, and note it; this one only waits for them."""
+    """Hand SIGTERM and Ctrl-C to the processes that train, and note it; this one only waits for them."""
     noted: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -134,8 +148,9 @@ def _passed_on() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():  # only that one can listen
         yield noted
         return
-    before = signal.signal(signal.SIGTERM, pass_on)
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

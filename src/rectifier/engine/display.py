@@ -42,15 +42,15 @@ class Display:
             return
         self._shown = time.monotonic()
         means = tally.means()
-        loss = f"loss {means['loss']:.3f} (CE {means['cross_entropy']:.3f}, CRL {means['rectification']:.3f})"
-        text = f"epoch {state.epoch + 1}/{self._epochs} {loss}{self._validation}"
+        parts = f"CE {means['cross_entropy']:.3f} CRL {means['rectification']:.3f}"
+        text = f"epoch {state.epoch + 1}/{self._epochs} {parts}{self._validation}"
         self._progress.update(self._task, completed=state.epoch * self._batches + state.batch, description=text)
 
     def end_epoch(self, state: State) -> None:
         """Remember the last validation; say it where there is no terminal to show a bar on."""
         row = state.epochs[-1]
         if row["validation"] is not None and state.best is not None:
-            self._validation = f", validation {100 * row['validation']:.1f} (best {100 * state.best:.1f})"
+            self._validation = f" val {100 * row['validation']:.1f} best {100 * state.best:.1f}"
         if self._progress is not None and self._progress.disable and time.monotonic() - self._said >= _LINE:
             self._said = time.monotonic()
-            console.say(f"epoch {state.epoch}/{self._epochs}: loss {row['loss']:.3f}{self._validation}")
+            console.say(f"epoch {state.epoch}/{self._epochs} loss {row['loss']:.3f}{self._validation}")

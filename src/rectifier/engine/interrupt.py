@@ -41,5 +41,10 @@ class Stopped(Exception):  # noqa: N818  it is no error
         super().__init__(number, where)
         self.number, self.where = number, where
 
+    @property
+    def name(self) -> str:
+        """What the signal is called."""
+        return signal.Signals(self.number).name
+
     def __str__(self) -> str:
-        return f"Stopped by {signal.Signals(self.number).name} at {self.where}; everything is saved."
+        return f"Stopped by {self.name} at {self.where}; everything is saved."

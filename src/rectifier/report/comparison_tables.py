@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -291,7 +292,7 @@ def _escape_latex(text: str) -> str:
 
 def _latex(comparison: Comparison) -> Iterator[str]:
     yield "% needs \\usepackage{booktabs}"
-    for caption, head, rows in _tables(comparison):
+    for caption, head, rows in [*_tables(comparison), *_label_tables(comparison)]:
         yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{_escape_latex(caption)}}}")
         yield from (rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", _latex_row(head), r"\midrule")
         yield from (_latex_row(row, _latex_number) for row in rows)
@@ -302,5 +303,11 @@ def _latex_row(cells: Sequence[str], write: Callable[[str], str] = _escape_latex
     return " & ".join([_escape_latex(cells[0]), *map(write, cells[1:])]) + r" \\"
 
 
+_NUMBER = re.compile(r"[+-]?[\d.]+( ± [\d.]+)?")
+
+
 def _latex_number(cell: str) -> str:
-    return "--" if cell == "-" else f"${cell.replace('±', chr(92) + 'pm')}$"  # mathematics: a true minus sign
+    if cell == "-":
+        return "--"
+    # As mathematics a minus sign is a true one; a name or a ratio is text.
+    return f"${cell.replace('±', chr(92) + 'pm')}$" if _NUMBER.fullmatch(cell) else _escape_latex(cell)

@@ -20,10 +20,15 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
-        remedy = "What was saved before is intact; make room and go on from there."
-        raise OSError(error.errno, f"{error.strerror} while saving. {remedy}", str(path)) from error
+        raise unsaved(error, path) from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def unsaved(error: OSError, path: Path) -> OSError:
+    """Say what could not be saved, and what to do."""
+    remedy = "What was saved before is intact; make room and go on from there."
+    return OSError(error.errno, f"{error.strerror} while saving {path}. {remedy}")
 
 
 def is_unfinished(path: Path) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rectifier.runs.atomic import write_bytes
+from rectifier.runs.atomic import unsaved, write_bytes
 from rectifier.runs.folder import Run
 
 Row = Mapping[str, Any]
@@ -55,8 +55,11 @@ def _scalars(epoch: Row, labels: Sequence[Row]) -> list[tuple[str, float]]:
 
 
 def _append(path: Path, rows: Sequence[Row]) -> None:
-    with path.open("ab") as file:
-        file.write(_csv(rows, header=file.tell() == 0))
+    try:
+        with path.open("ab") as file:
+            file.write(_csv(rows, header=file.tell() == 0))
+    except OSError as error:
+        raise unsaved(error, path) from error
 
 
 def _csv(rows: Sequence[Row], header: bool) -> bytes:

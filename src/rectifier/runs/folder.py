@@ -188,8 +188,7 @@ class Run:
         before = self.data
         differ = [key for key in found if key != "notes" and found[key] != before.get(key)]
         if differ:
-            told = f"{found['fingerprint']} (other {', '.join(differ)})"
-            check.fail(f"the data of {self.path}", f"what it began with, {before['fingerprint']}", told)
+            check.fail(f"the data of {self.path}", "what it began with", f"data with other {', '.join(differ)}")
 
     def _json(self, name: str) -> dict[str, Any]:
         if not (self.path / name).is_file():
@@ -202,7 +201,7 @@ class Run:
 
 
 def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "stretch") -> dict[str, Any]:
-    """Return what a run must know of its data, for JSON. The normalisation is computed from pixels: it tells them.
+    """Return what a run must know of its data, for JSON.
 
     ``fit`` is how images in memory were brought to size; those of a store know it themselves.
     """
@@ -213,6 +212,7 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
         "notes": list(data.notes),
         "fingerprint": data.fingerprint,
         "split_hash": _split_hash(data),
+        "pixels": images.checksum() if isinstance(images, Decoded) else None,
         "shape": list(images.shape) if isinstance(images, Decoded) else None,
         "fit": getattr(images, "fit", fit),  # how new images are to be brought to this size
         "normalisation": {key: list(value) for key, value in asdict(normalisation).items()},
