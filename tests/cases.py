@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -72,3 +73,23 @@ def batches(draw: Any, most_labels: int = 8, most_classes: int = 30, most_sample
         scale=draw(st.sampled_from([0.1, 2.0, 8.0])),
         shared=draw(st.booleans()),
     )
+
+
+class StopsAfter:
+    """An interrupt that comes after so many steps."""
+
+    steps = 0
+
+    def __init__(self) -> None:
+        self._left = self.steps
+
+    def __enter__(self) -> StopsAfter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def signal(self) -> int | None:
+        self._left -= 1
+        return None if self._left > 0 else signal.SIGTERM

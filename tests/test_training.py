@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cases import StopsAfter
 from rectifier import console
 from rectifier.config import Config
 from rectifier.engine import fit as fitting
@@ -57,26 +58,6 @@ RESTLESS = {
 def assert_same(run: Run, other: Run) -> None:
     for name in (*TRACES, *PREDICTIONS):
         assert (run.path / name).read_bytes() == (other.path / name).read_bytes(), name
-
-
-class StopsAfter:
-    """An interrupt that comes after so many steps."""
-
-    steps = 0
-
-    def __init__(self) -> None:
-        self._left = self.steps
-
-    def __enter__(self) -> StopsAfter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    @property
-    def signal(self) -> int | None:
-        self._left -= 1
-        return None if self._left > 0 else signal.SIGTERM
 
 
 def test_a_run_stopped_after_any_step_ends_as_one_never_stopped(

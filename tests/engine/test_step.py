@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from cases import StopsAfter
 from rectifier import console
 from rectifier.config import Config
 from rectifier.engine import fit as fitting
@@ -128,23 +129,10 @@ def test_a_captured_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: py
     unbroken, _ = runs_of(tmp_path, SPEC, ("captured", "eager"), **settings)
     config = unbroken.config
 
-    class Interrupt:
-        left = 7
-
-        def __enter__(self) -> Interrupt:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        @property
-        def signal(self) -> int | None:
-            self.left -= 1
-            return None if self.left > 0 else 15
-
     with console.quiet(), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         with monkeypatch.context() as patch:
-            patch.setattr(fitting, "Interrupt", Interrupt)
+            patch.setattr(StopsAfter, "steps", 7)
+            patch.setattr(fitting, "Interrupt", StopsAfter)
             with pytest.raises(Stopped):
                 train(config, tmp_path / "stopped")
         assert_alike(resume(tmp_path / "stopped"), unbroken, 1e-5)

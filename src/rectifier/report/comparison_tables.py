@@ -27,9 +27,9 @@ METRIC_WORDS = {
     "mean_average_precision": "mean average precision",
     "top5_class_balanced_accuracy": "top-5 class-balanced accuracy",
     "expected_calibration_error": "expected calibration error",
-    "many": "classes of many samples",
-    "medium": "classes of medium size",
-    "few": "classes of few samples",
+    "many": "classes of more than 100",
+    "medium": "classes of 20 to 100",
+    "few": "classes of fewer than 20",
     "rarest": "rarest class of each label",
 }
 HALF_WORDS = ("least imbalanced half", "most imbalanced half")

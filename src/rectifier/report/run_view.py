@@ -9,21 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rectifier.report.comparison_tables import METRIC_WORDS
+
 LABELS = 12
 """So many labels are listed, those with the lowest class-balanced accuracy, unless every one is asked for."""
 
-_METRICS = {
-    "class_balanced_accuracy": "class-balanced accuracy",
-    "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-    "g_mean": "G-mean",
-    "mean_average_precision": "mean average precision",
-    "top5_class_balanced_accuracy": "top-5 class-balanced accuracy",
-    "many": "classes of more than 100",
-    "medium": "classes of 20 to 100",
-    "few": "classes of fewer than 20",
-    "expected_calibration_error": "expected calibration error",
-}
+_METRICS = {name: words for name, words in METRIC_WORDS.items() if name != "rarest"}
 
 
 def view(metrics: Mapping[str, Any], part: str = "test", *, every: bool = False) -> RenderableType:
