@@ -28,6 +28,7 @@ from rectifier.engine.batchnorm import with_global_batch_norm
 from rectifier.engine.devices import launch, make_fabric, resolved_precision
 from rectifier.engine.fit import Parts, fit
 from rectifier.engine.predict import balanced_accuracy, predict, shard
+from rectifier.engine.profiling import describe, profile_step
 from rectifier.engine.state import State
 from rectifier.engine.step import make_optimizer
 from rectifier.methods import build_objective, build_sampler
@@ -39,15 +40,16 @@ from rectifier.runs.predictions import MOST_FEATURES, Predictions
 from rectifier.runs.results import score_predictions
 
 
-def train(config: Config, out: str | Path, *, title: str | None = None) -> Run:
+def train(config: Config, out: str | Path, *, title: str | None = None, profile: bool = False) -> Run:
     """Train as the config says into a new folder, and return the finished run.
 
     Nothing is written before data, network and method have been looked at. A run that is stopped, by a signal or a
-    kill, goes on with ``resume``. ``title`` is what the run is called while it trains.
+    kill, goes on with ``resume``. ``title`` is what the run is called while it trains;
+    ``profile`` says first where a step's time goes.
     """
     config = config.anchored()
     Run.check_free(out, config)
-    return launch(make_fabric(config), config, _train, config, Path(out), False, title)
+    return launch(make_fabric(config), config, _train, config, Path(out), False, title, profile)
 
 
 def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
@@ -57,7 +59,7 @@ def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
         console.say(f"{opened.path} is finished.")
         return opened
     config = opened.config
-    return launch(make_fabric(config), config, _train, config, opened.path, True, title)
+    return launch(make_fabric(config), config, _train, config, opened.path, True, title, False)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class _Job:
         return self.loader(fabric, part, sampler=positions) if len(positions) else []
 
 
-def _train(fabric: Fabric, config: Config, out: Path, again: bool, title: str | None) -> Run:
+def _train(fabric: Fabric, config: Config, out: Path, again: bool, title: str | None, profile: bool) -> Run:
     """Do what one process does; all processes do the same, and the first writes."""
     with _alone_in_the_process(fabric):
         torch.manual_seed(config.seed * 1_000_003 + fabric.global_rank)
@@ -131,7 +133,7 @@ def _train(fabric: Fabric, config: Config, out: Path, again: bool, title: str | 
         console.say(f"{title or out}: {job.headline(fabric)}")
         began = time.monotonic()
         try:
-            weights = _fit(fabric, job, loader, run)
+            weights = _fit(fabric, job, loader, run, profile)
             job.network.load_state_dict(weights)
             _finish(fabric, job, run, weights)
         except BaseException:
@@ -212,7 +214,7 @@ def _augmentation(config: Config, shape: tuple[int, int, int]) -> CropAndFlip | 
     return CropAndFlip(padding, flip) if padding or flip else None
 
 
-def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run) -> dict[str, Tensor]:
+def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run, profile: bool) -> dict[str, Tensor]:
     """Train from the run's checkpoint, or from the beginning; return the weights of the chosen epoch."""
     config, data = job.config, job.data
     several = fabric.world_size > 1
@@ -221,6 +223,9 @@ def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run) -> dict[str, Tenso
     network = job.network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     if several and config.batch_norm == "global":
         network = with_global_batch_norm(network)
+    if profile:
+        told = profile_step(fabric, network, objective.to(fabric.device), loader, config, job.lr)
+        console.say(describe(told))
     wrapped, optimizer = fabric.setup(network, make_optimizer(network, config, job.lr))
 
     def ids(positions: Tensor) -> list[str]:

@@ -71,6 +71,7 @@ def train(
         Path | None, typer.Option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
     ] = None,
     settings: Set = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Say first where a step's time goes.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Show every label at the end.")] = False,
 ) -> None:
     """Train a network, and leave everything that can be known of it in a folder."""
@@ -86,7 +87,7 @@ def train(
         if out is None:
             check.fail("--out", "a new folder for the run", "nothing")
         asked = _config(_flags(context, "seed"), preset, config, settings)
-        run = kept(lambda: work.train(asked, out), out)
+        run = kept(lambda: work.train(asked, out, profile=profile), out)
     if is_first_process():
         _show(run.metrics, every)
         console.say(f"Run: {run.path}")

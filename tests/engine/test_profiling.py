@@ -1,0 +1,52 @@
+"""A profile says where time goes, and leaves training as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+
+from rectifier import Loader, open_data
+from rectifier.config import Config
+from rectifier.engine.profiling import PHASES, describe, profile_step
+from rectifier.methods import build_objective
+from rectifier.networks.registry import build_network
+from rectifier.training import train
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", ["ce", "crl", "crl-instance-relative"])
+def test_every_part_of_a_step_is_timed(method: str, device: str) -> None:
+    data = open_data("digits")
+    fabric = Fabric(accelerator=device, devices=1)
+    network = build_network("resnet32", data.space, (8, 8, 1), seed=0, depth=8).to(fabric.device)
+    before = {name: weight.clone() for name, weight in network.state_dict().items()}
+    objective = build_objective(method, data.counts("train"), data.space).to(fabric.device)
+    loader = Loader(data, "train", 16, shuffle=True, device=fabric.device)
+    found = profile_step(fabric, network, objective, loader, Config("digits"), 0.1)
+    assert tuple(found) == PHASES
+    assert all(found[name] > 0 for name in ("data", "network", "cross-entropy", "optimizer"))
+    assert found["network"] > found["optimizer"]
+    if method != "ce":
+        assert found["rectification"] > 0
+    assert loader.epoch == 0
+    assert all(torch.equal(before[name], weight) for name, weight in network.state_dict().items())
+    assert "100 %" in describe({"data": 1.0})
+
+
+def test_training_is_the_same_with_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = Config("digits").with_settings(
+        {"network": "mlp", "network.dropout": 0.3, "epochs": 2, "tensorboard": False, "accelerator": "cpu"}
+    )
+    plain = train(config, tmp_path / "plain")
+    assert "Where a step's time goes" not in capsys.readouterr().err
+    told = train(config, tmp_path / "told", profile=True)
+    assert "Where a step's time goes" in capsys.readouterr().err
+    assert (plain.path / "weights.safetensors").read_bytes() == (told.path / "weights.safetensors").read_bytes()
