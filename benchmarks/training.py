@@ -171,7 +171,7 @@ def main() -> None:
     screen.print(f"{measure.hardware(cuda=cuda)}, commit {measure.commit()}")
     show(screen, steps, trainings)
     if arguments.json:
-        asked = {key: str(value) for key, value in vars(arguments).items()}
+        asked = {key: getattr(arguments, key) for key in ("device", "rounds", "images", "epochs", "workers")}
         facts = {"hardware": measure.hardware(cuda=cuda), "commit": measure.commit(), "arguments": asked}
         arguments.json.write_text(json.dumps({**facts, "steps": steps, "trainings": trainings}, indent=1) + "\n")
 
