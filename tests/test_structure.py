@@ -23,7 +23,7 @@ ROWS = [
     ["imbalance"],
     ["columns"],
     ["labels"],
-    ["check", "console"],
+    ["check", "console", "atomic"],
 ]
 HEIGHT = {room: -row for row, rooms in enumerate(ROWS) for room in rooms}
 

@@ -21,7 +21,6 @@ from rectifier.config import Config
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
 from rectifier.engine.step import EagerStep
-from rectifier.runs import atomic
 from rectifier.runs.folder import Run
 from rectifier.training import resume, train
 
@@ -182,7 +181,7 @@ def test_a_signal_during_the_last_validation_is_heard(tmp_path: Path, monkeypatc
 
 def test_what_a_kill_left_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".config.json.4711.unfinished").write_text("{")
+    (tmp_path / "run" / ".config.json.4711.tmp").write_text("{")
     run = train(config(epochs=1), tmp_path / "run")
     assert not list(run.path.glob(".*"))
 
@@ -229,7 +228,7 @@ def images_of(folder: Path, classes: dict[str, int]) -> Path:
 )
 def test_what_must_not_begin_leaves_nothing_behind(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     if settings.get("accelerator") == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("this machine has the GPU that the case is about lacking")
     out = tmp_path / "run"
     with pytest.raises(ValueError, match=message):
         train(config(**settings), out)
@@ -286,7 +285,7 @@ def test_a_full_disk_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match=r"No space left on device while saving .*\. What was saved before is intact"):
             train(settings, tmp_path / "run")
     assert not list((tmp_path / "run").glob(".*"))  # no half of a file

@@ -18,7 +18,7 @@ from torch import Tensor
 from rectifier import check, columns
 from rectifier.columns import Sizes
 from rectifier.imbalance import Counts, as_count_list
-from rectifier.metrics import balanced_mean, count_correct
+from rectifier.metrics import class_balanced_accuracy
 
 STRENGTHS = (1, 2, 3, 4, 5)
 """The values of T that the paper tries for threshold adjustment."""
@@ -83,11 +83,12 @@ class ThresholdAdjustment:
         """
         if not strengths:
             check.fail("strengths", "a list of at least one number", "an empty one")
-        scored = [
-            (_score(logits + adjustment_offsets(counts, t).to(logits), targets, sizes), -position, t)
-            for position, t in enumerate(strengths)
-        ]
-        best = max(scored)[2]
+
+        def score(strength: float) -> float:
+            adjusted = logits + adjustment_offsets(counts, strength).to(logits)
+            return float(class_balanced_accuracy(adjusted, targets, sizes))
+
+        best = max(strengths, key=score)
         return cls(best, adjustment_offsets(counts, best))
 
     def __call__(self, logits: Tensor) -> Tensor:
@@ -196,8 +197,3 @@ def _best_offset(leaders: _Leaders, k: int, current: float, own: Indices, weight
     bounds = np.concatenate([ordered[:1] - 1, (ordered[1:] + ordered[:-1]) / 2, ordered[-1:] + 1])
     ties = bounds[running >= highest - 1e-12]
     return float(ties[np.abs(ties - current).argmin()])  # the least change
-
-
-def _score(logits: Tensor, targets: Tensor, sizes: Sizes | None) -> float:
-    resolved = columns.as_sizes(sizes, check.logits(logits).shape[1])
-    return float(balanced_mean(*count_correct(logits, targets, resolved), resolved))

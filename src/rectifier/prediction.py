@@ -26,6 +26,7 @@ from rectifier import check, columns, console
 from rectifier.config import ACCELERATORS, Config
 from rectifier.data.dataset import PARTS, ImageData, Pixels
 from rectifier.data.decode import UnreadableError, decode
+from rectifier.data.folder import is_hidden
 from rectifier.data.loader import Loader
 from rectifier.data.store import available_cores
 from rectifier.data.table import IMAGE_SUFFIXES, PARQUET_SUFFIXES, image_column, read_columns
@@ -122,7 +123,7 @@ def predict_images(
         batch_size: images per batch; no more than a few batches of them are in memory.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
     """
-    run = Run.open(run.path if isinstance(run, Run) else run)
+    run = Run.open(run)
     check.raise_all(
         [
             check.choice("device", device, ACCELERATORS),
@@ -291,7 +292,7 @@ def _images_at(path: Path, root: str | Path | None, column: str | None) -> list[
 def _in_folder(folder: Path) -> list[Path]:
     """Return the images of a folder and the folders in it, without what is hidden."""
     images = (file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
-    found = sorted(f for f in images if not any(part.startswith(".") for part in f.relative_to(folder).parts))
+    found = sorted(f for f in images if not is_hidden(f, folder))
     if not found:
         check.fail(str(folder), "a folder with images", f"none (known are {', '.join(sorted(IMAGE_SUFFIXES))})")
     return found

@@ -54,7 +54,7 @@ def train(config: Config, out: str | Path, *, title: str | None = None, profile:
 
 def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
     """Go on with a run that was stopped: it ends as if it never had been."""
-    opened = Run.open(run.path if isinstance(run, Run) else run)
+    opened = Run.open(run)
     if opened.is_finished:
         console.say(f"{opened.path} is finished.")
         return opened
@@ -68,7 +68,9 @@ class _Job:
 
     config: Config
     data: ImageData
+    counts: list[Tensor]  # training samples of each class, label by label
     network: nn.Module
+    objective: nn.Module
     normalisation: Normalisation
     augment: CropAndFlip | None
     lr: float
@@ -153,14 +155,14 @@ def _end_session(fabric: Fabric, run: Run, began: float) -> None:
 def _prepare(fabric: Fabric, config: Config) -> _Job:
     with fabric.rank_zero_first():  # it may have to decode images; the others find them decoded
         data = open_for_training(config)
-    _check_parts(data)  # again: images that could not be read are gone
+    counts = data.counts("train")
     shape = data.images.shape  # type: ignore[attr-defined]
     network = build_network(config.network, data.space, shape, seed=config.seed, **config.network_options)
-    # An option of the method that is wrong shall be told now, before anything is written.
-    build_objective(config.method, data.counts("train"), data.space, **config.method_options)
+    several = fabric.world_size > 1
+    objective = build_objective(config.method, counts, data.space, gather=several, **config.method_options)
     # The losses of the labels add up, and so, in part, do their gradients.
     lr = config.lr or default_rate(config.network) / math.sqrt(len(data.space))
-    return _Job(config, data, network, statistics(data), _augmentation(config, shape), lr)
+    return _Job(config, data, counts, network, objective, statistics(data), _augmentation(config, shape), lr)
 
 
 def open_for_training(config: Config) -> ImageData:
@@ -174,7 +176,10 @@ def open_for_training(config: Config) -> ImageData:
         folder = store_folder(data, size, config.fit)
         if not is_store(folder):
             console.say(f"Decoded images are kept in {folder}.")
-        return build_store(data, folder, size, fit=config.fit, unreadable=config.unreadable)
+        stored = build_store(data, folder, size, fit=config.fit, unreadable=config.unreadable)
+        if len(stored) < len(data):  # images that could not be read are gone
+            _check_parts(stored)
+        return stored
     if isinstance(data.images, ImageArray):
         return build_store(data, "", size, fit=config.fit)
     if size is not None and data.images.shape[:2] != size:  # type: ignore[attr-defined]
@@ -217,22 +222,19 @@ def _augmentation(config: Config, shape: tuple[int, int, int]) -> CropAndFlip | 
 def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run, profile: bool) -> dict[str, Tensor]:
     """Train from the run's checkpoint, or from the beginning; return the weights of the chosen epoch."""
     config, data = job.config, job.data
-    several = fabric.world_size > 1
-    counts = data.counts("train")
-    objective = build_objective(config.method, counts, data.space, gather=several, **config.method_options)
+    objective = job.objective.to(fabric.device)
     network = job.network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if several and config.batch_norm == "global":
+    if fabric.world_size > 1 and config.batch_norm == "global":
         network = with_global_batch_norm(network)
     if profile:
-        told = profile_step(fabric, network, objective.to(fabric.device), loader, config, job.lr)
-        console.say(describe(told))
+        console.say(describe(profile_step(fabric, network, objective, loader, config, job.lr)))
     wrapped, optimizer = fabric.setup(network, make_optimizer(network, config, job.lr))
 
     def ids(positions: Tensor) -> list[str]:
         return [data.ids[i] for i in data.indices("train")[positions].tolist()]
 
-    validate = _validation(fabric, job, network, counts)
-    parts = Parts(network, wrapped, optimizer, objective.to(fabric.device), loader, validate, data.space.names, ids)
+    validate = _validation(fabric, job, network)
+    parts = Parts(network, wrapped, optimizer, objective, loader, validate, data.space.names, ids)
     state = State.from_checkpoint(run.checkpoint())
     recorder = _Recorder(run, config.tensorboard, state) if fabric.is_global_zero else _Silent()
     try:
@@ -242,12 +244,12 @@ def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run, profile: bool) -> 
     return state.best_weights or {}
 
 
-def _validation(fabric: Fabric, job: _Job, network: nn.Module, counts: list[Tensor]) -> Callable[[], float]:
+def _validation(fabric: Fabric, job: _Job, network: nn.Module) -> Callable[[], float]:
     """Return what scores the network on validation, under the rule that the epoch is chosen by."""
     loader = job.held_out(fabric, "validation")
-    offsets = prior_offsets(counts) if job.config.select == "prior" else torch.zeros(job.data.space.columns)
-    offsets = offsets[None].to(fabric.device)
-    return lambda: balanced_accuracy(fabric, network, loader, job.data.space.sizes, offsets)[0]
+    offsets = prior_offsets(job.counts) if job.config.select == "prior" else torch.zeros(job.data.space.columns)
+    offsets = offsets.to(fabric.device)
+    return lambda: balanced_accuracy(fabric, network, loader, job.data.space.sizes, offsets)
 
 
 def _finish(fabric: Fabric, job: _Job, run: Run, weights: dict[str, Tensor]) -> None:
@@ -259,7 +261,7 @@ def _finish(fabric: Fabric, job: _Job, run: Run, weights: dict[str, Tensor]) -> 
     run.save_weights(weights)
     for part, predictions in found.items():
         run.save_predictions(part, predictions)
-    rules, metrics = score_predictions(found, run.train_counts, job.config.method)
+    rules, metrics = score_predictions(found, job.counts, job.config.method)
     run.save_results(rules, metrics)
 
 
@@ -312,7 +314,7 @@ class _Recorder:
         self._run.save_checkpoint(state)
 
     def save_epoch(self, state: State) -> None:
-        self._curves.add(state.epochs[-1], [row for row in state.labels if row["epoch"] == state.epoch])
+        self._curves.add(state.epochs[-1], state.last_labels())
 
     def close(self) -> None:
         self._curves.close()

@@ -18,10 +18,11 @@ import torch
 from PIL import Image
 
 from rectifier import LabelSpace
+from rectifier.atomic import write_bytes
 from rectifier.data import shards
 from rectifier.data import store as stores
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.data.decode import decode, write_whole
+from rectifier.data.decode import decode
 from rectifier.data.shards import StoredImages
 from rectifier.data.store import as_size, build_store, is_store, open_store
 
@@ -215,7 +216,7 @@ def test_killed_between_pixels_and_record(data: ImageData, tmp_path: Path, monke
         path.write_bytes(bytes(len(content)))
 
     with monkeypatch.context() as patch:
-        patch.setattr("rectifier.data.decode.write_whole", no_records)
+        patch.setattr("rectifier.data.decode.write_bytes", no_records)
         with pytest.raises(OSError, match="disk full"):
             build_store(data, tmp_path / "store", SIZE, workers=1)
     assert len(times_of_shards(tmp_path / "store")) == 1
@@ -311,7 +312,7 @@ def test_parts_share_their_maps(data: ImageData, tmp_path: Path) -> None:
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a.bin"
-    write_whole(target, b"before")
+    write_bytes(target, b"before")
 
     def half(path: Path, content: bytes) -> int:
         with open(path, "wb") as file:
@@ -320,7 +321,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OSError, match="disk full"):
-        write_whole(target, b"after")
+        write_bytes(target, b"after")
     assert target.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [target]
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from functools import cache
 from io import StringIO
@@ -12,10 +13,10 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from rectifier.atomic import replacing
 from rectifier.compare import Comparison, compare_entries
-from rectifier.report import comparison_tables
 from rectifier.report.comparison_figure import draw
-from rectifier.report.comparison_tables import percent, replacing, verdict, write_tables
+from rectifier.report.comparison_tables import percent, verdict, write_tables
 from rectifier.report.comparison_view import view
 from test_compare import DATA, make_entries, make_entry
 
@@ -187,7 +188,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytes
     def full(*_: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(comparison_tables.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         write_tables(made("mixed"), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

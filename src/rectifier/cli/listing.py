@@ -20,10 +20,10 @@ def list_(
 ) -> None:
     """List methods, networks, data sets, presets and settings."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from rectifier import check
+    from rectifier.report.layout import bare_table
 
     if kind is not None:
         check.raise_all([check.choice("KIND", kind, KINDS)])
@@ -33,7 +33,7 @@ def list_(
         return
     screen = Console(highlight=False)
     for name, entries in found.items():
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", title_justify="left")
+        table = bare_table()
         table.add_column(name.capitalize(), no_wrap=True)
         table.add_column("")
         for one, about in entries.items():

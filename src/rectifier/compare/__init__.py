@@ -1,6 +1,8 @@
 """Groups of runs: mean, interval, paired difference."""
 
+from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
-from rectifier.compare.statistics import BINS, METRICS, RULES, Entry, compare_entries
+from rectifier.compare.statistics import BINS, METRICS, compare_entries
+from rectifier.evaluation import RULES
 
 __all__ = ["BINS", "METRICS", "RULES", "Comparison", "Entry", "compare_entries"]

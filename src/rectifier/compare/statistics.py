@@ -6,30 +6,29 @@ Decision rules are never mixed: everything is given under each rule apart. Inter
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from rectifier import check, imbalance
+from rectifier.compare.groups import Entry, Group, check_comparable, form_groups, order, with_baseline_first
 from rectifier.compare.outcome import (
     Bin,
     Comparison,
     Difference,
     Estimate,
-    GroupFacts,
     LabelFacts,
     LabelResult,
     Result,
     RuleResult,
 )
+from rectifier.evaluation import RULES
 
-RULES = ("argmax", "prior", "tuned")
 METRICS = (
     "class_balanced_accuracy",
     "accuracy",
@@ -51,22 +50,6 @@ _NO_SPREAD = 1e-9
 _DIGITS = 12  # what lies behind them in a difference of two fractions is rounding, and must not exclude 0
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One finished run, as compare sees it.
-
-    ``settings`` are flat and make the run what it is, but for seed and machine; ``resplit`` says that its seed drew the
-    data's split anew; ``data`` and ``metrics`` are the run folder's data.json and metrics.json.
-    """
-
-    folder: str
-    settings: dict[str, Any]
-    seed: int
-    resplit: bool
-    data: dict[str, Any]
-    metrics: dict[str, Any]
-
-
 def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Comparison:
     """Compare runs of the same data; those of equal settings are one group, its seeds.
 
@@ -86,9 +69,9 @@ def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Co
     >>> difference["values"], round(difference["mean"], 3), round(difference["half_width"], 3)
     ({'0': 0.2, '1': 0.15}, 0.175, 0.318)
     """
-    ordered = sorted(entries, key=lambda entry: (_order(entry.settings), entry.seed, entry.folder))
-    _check_comparable(ordered)
-    groups = _with_baseline_first(_form_groups(ordered), baseline)
+    ordered = sorted(entries, key=lambda entry: (order(entry.settings), entry.seed, entry.folder))
+    check_comparable(ordered)
+    groups = with_baseline_first(form_groups(ordered), baseline)
     labels = _label_facts(ordered)
     return {
         "data": ordered[0].data["name"],
@@ -100,125 +83,6 @@ def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Co
         "labels": labels,
         "rules": {rule: _under_rule(rule, groups, labels) for rule in RULES},
     }
-
-
-# Which runs may stand beside each other.
-
-
-def _check_comparable(entries: Sequence[Entry]) -> None:
-    if not entries:
-        check.fail("runs to compare", "at least one", "none")
-    for entry in entries:
-        if not (entry.metrics.get("test") or {}).get("rules"):
-            check.fail(f"run {entry.folder}", "finished, with metrics of the test part", "none")
-    first_of_seed: dict[int, Entry] = {}
-    redrawn = all(entry.resplit for entry in entries)
-    for entry in entries:
-        _check_same(entries[0], entry, ("labels", "shape"))
-        like = first_of_seed.setdefault(entry.seed, entry) if redrawn else entries[0]
-        _check_same(like, entry, ("split_hash", "fingerprint", "normalisation"))
-
-
-_DATA_WORDS = {"labels": "label space", "split_hash": "split"}
-
-
-def _check_same(one: Entry, other: Entry, keys: Iterable[str]) -> None:
-    for key in keys:
-        if one.data[key] != other.data[key]:
-            _refuse(one, other, _DATA_WORDS.get(key, key), one.data[key], other.data[key])
-
-
-def _refuse(one: Entry, other: Entry, what: str, mine: object, its: object) -> NoReturn:
-    mine, its = _first_difference(mine, its)
-    got = f"another {what}: {json.dumps(mine)} in {one.folder}, {json.dumps(its)} in {other.folder}"
-    check.fail("runs that are compared", "of the same data", got)
-
-
-def _first_difference(one: Any, other: Any) -> tuple[Any, Any]:
-    """Go down to the first entry in which two nested values differ: of 1,000 labels, one is worth reading."""
-    if isinstance(one, list) and isinstance(other, list):
-        if len(one) != len(other):
-            return f"{len(one)} entries", f"{len(other)} entries"
-        pairs = list(zip(one, other, strict=True))
-    elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        pairs = [(one[key], other[key]) for key in one]
-    else:
-        return one, other
-    return next(_first_difference(a, b) for a, b in pairs if a != b)
-
-
-# Groups and their names.
-
-
-@dataclass(frozen=True)
-class _Group:
-    name: str
-    runs: dict[int, Entry]  # by seed, ascending
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return next(iter(self.runs.values())).settings
-
-    @property
-    def method(self) -> str:
-        return str(self.settings["method"])
-
-    def facts(self) -> GroupFacts:
-        folders = {str(seed): run.folder for seed, run in self.runs.items()}
-        return {"name": self.name, "settings": dict(self.settings), "seeds": list(self.runs), "folders": folders}
-
-
-def _form_groups(ordered: Iterable[Entry]) -> list[_Group]:
-    by_settings: dict[str, dict[int, Entry]] = {}
-    for entry in ordered:
-        runs = by_settings.setdefault(json.dumps(entry.settings, sort_keys=True), {})
-        if twin := runs.get(entry.seed):
-            got = f"seed {entry.seed} in both {twin.folder} and {entry.folder}"
-            check.fail("runs of the same settings", "of different seeds", got)
-        runs[entry.seed] = entry
-    names = _names([next(iter(runs.values())).settings for runs in by_settings.values()])
-    return [_Group(name, runs) for name, runs in zip(names, by_settings.values(), strict=True)]
-
-
-def _with_baseline_first(groups: list[_Group], baseline: str | None) -> list[_Group]:
-    if baseline is None:
-        return groups  # their order puts ce first
-    names = [group.name for group in groups]
-    if baseline not in names:  # the method is enough where it stands for one group
-        alike = [group.name for group in groups if group.method == baseline]
-        baseline = alike[0] if len(alike) == 1 else baseline
-    check.raise_all([check.choice("baseline", baseline, names)])
-    return sorted(groups, key=lambda group: group.name != baseline)
-
-
-def _order(settings: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Order settings: ce first, other methods by name, then by value, numbers as numbers."""
-
-    def place(value: Any) -> tuple[bool, float, str]:
-        is_number = isinstance(value, int | float)
-        return not is_number, value if is_number else 0, "" if is_number else json.dumps(value)
-
-    method = settings["method"]
-    return method != "ce", method, tuple((key, place(settings[key])) for key in sorted(settings))
-
-
-def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    names: list[str] = []
-    for own in settings:
-        # A method's options are there only where somebody chose them, and always worth naming.
-        telling = [key for key in sorted(own) if key.startswith("method.") or _varies(key, settings)]
-        listed = ", ".join(f"{key.removeprefix('method.')} {_text(own[key])}" for key in telling if key != "method")
-        name = f"{own['method']} ({listed})" if listed else str(own["method"])
-        names.append(name if name not in names else f"{name} #{len(names) + 1}")
-    return names
-
-
-def _varies(key: str, settings: Iterable[Mapping[str, Any]]) -> bool:
-    return len({json.dumps(other[key]) if key in other else None for other in settings}) > 1
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 # The labels, from the training counts.
@@ -274,7 +138,7 @@ class _Member:
     value: _Value
 
 
-def _under_rule(rule: str, groups: Sequence[_Group], labels: Sequence[LabelFacts]) -> RuleResult:
+def _under_rule(rule: str, groups: Sequence[Group], labels: Sequence[LabelFacts]) -> RuleResult:
     def of(part: str, *path: str) -> Result:
         return _result(groups, _at(part, rule, *path))
 
@@ -290,7 +154,7 @@ def _under_rule(rule: str, groups: Sequence[_Group], labels: Sequence[LabelFacts
     }
 
 
-def _label_result(rule: str, groups: Sequence[_Group], label: LabelFacts) -> LabelResult:
+def _label_result(rule: str, groups: Sequence[Group], label: LabelFacts) -> LabelResult:
     classes = {name: _result(groups, _sensitivity(rule, label["name"], name)) for name in label["counts"]}
     return {
         "class_balanced_accuracy": _result(groups, _balanced(rule, label["name"])),
@@ -333,12 +197,12 @@ def _classes_by_size(rule: str, labels: Sequence[LabelFacts]) -> list[_Member]:
     return [_Member(f"{label}: {name}", n, _sensitivity(rule, label, name)) for label, name, n in classes]
 
 
-def _bins(groups: Sequence[_Group], members: Sequence[_Member], count: int) -> list[Bin]:
+def _bins(groups: Sequence[Group], members: Sequence[_Member], count: int) -> list[Bin]:
     edges = [len(members) * k // count for k in range(count + 1)]
     return [_bin(groups, members[low:high]) for low, high in pairwise(edges)]
 
 
-def _bin(groups: Sequence[_Group], members: Sequence[_Member]) -> Bin:
+def _bin(groups: Sequence[Group], members: Sequence[_Member]) -> Bin:
     measures = [member.measure for member in members if member.measure is not None]
     return {
         "members": [member.name for member in members],
@@ -351,7 +215,7 @@ def _bin(groups: Sequence[_Group], members: Sequence[_Member]) -> Bin:
 # Statistics.
 
 
-def _result(groups: Sequence[_Group], value: _Value) -> Result:
+def _result(groups: Sequence[Group], value: _Value) -> Result:
     """Read one value off every run; the first group is the baseline."""
     values = {group.name: {str(seed): value(run) for seed, run in group.runs.items()} for group in groups}
     base = values[groups[0].name]

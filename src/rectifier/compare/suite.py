@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rectifier import check
+from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
-from rectifier.compare.statistics import Entry, compare_entries
+from rectifier.compare.statistics import compare_entries
 from rectifier.config import Config
 from rectifier.runs.folder import Run
 from rectifier.training import resume, train
@@ -26,7 +27,7 @@ class Planned:
 
 def compare_runs(runs: Sequence[Run | str | Path], baseline: str | None = None) -> Comparison:
     """Compare finished runs of the same data: see ``compare_entries``."""
-    return compare_entries([_entry(run if isinstance(run, Run) else Run.open(run)) for run in runs], baseline)
+    return compare_entries([_entry(Run.open(run)) for run in runs], baseline)
 
 
 def _entry(run: Run) -> Entry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+
+from rectifier.atomic import write_bytes
 
 FITS = ("stretch", "crop", "pad")
 _WHITE = (255, 255, 255, 255)
@@ -116,17 +117,6 @@ def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str
             unreadable[path] = str(error)
     content = pixels.reshape(-1).data
     record = {"samples": len(paths), "sha256": hashlib.sha256(content).hexdigest(), "unreadable": unreadable}
-    write_whole(Path(target), content)
-    write_whole(Path(target).with_suffix(".json"), json.dumps(record).encode())
+    write_bytes(Path(target), content)
+    write_bytes(Path(target).with_suffix(".json"), json.dumps(record).encode())
     return len(paths)
-
-
-def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file so that it is there whole or not at all."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    try:
-        draft.write_bytes(content)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

@@ -70,11 +70,11 @@ def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, s
     found, skipped, loose = [], 0, 0
     for place, part in places:
         for class_folder in _folders(place):
-            files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not _hidden(f, root))
+            files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not is_hidden(f, root))
             images = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
             skipped += len(files) - len(images)
             found += [(f.relative_to(root).as_posix(), class_folder.name, part) for f in images]
-        beside = [f for f in place.iterdir() if f.is_file() and not _hidden(f, root)]
+        beside = [f for f in place.iterdir() if f.is_file() and not is_hidden(f, root)]
         outside = sum(f.suffix.lower() in IMAGE_SUFFIXES for f in beside)
         skipped, loose = skipped + len(beside) - outside, loose + outside
     return found, skipped, loose
@@ -84,5 +84,6 @@ def _folders(path: Path) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
 
 
-def _hidden(file: Path, root: Path) -> bool:
+def is_hidden(file: Path, root: Path) -> bool:
+    """Say whether a file, or a folder on the way to it from ``root``, is hidden."""
     return any(part.startswith(".") for part in file.relative_to(root).parts) or file.name == "Thumbs.db"

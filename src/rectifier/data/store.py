@@ -33,8 +33,9 @@ import torch
 from numpy.typing import NDArray
 
 from rectifier import check, console
+from rectifier.atomic import write_bytes
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.data.decode import FITS, UnreadableError, image_size, resize, write_shard, write_whole
+from rectifier.data.decode import FITS, UnreadableError, image_size, resize, write_shard
 from rectifier.data.shards import Maps, StoredImages
 from rectifier.labels import LabelSpace
 
@@ -324,9 +325,9 @@ def _write_manifest(
     samples = io.BytesIO()
     targets, split = data.targets.numpy().astype(smallest), data.split.numpy().astype(np.int8)
     np.savez_compressed(samples, targets=targets, split=split, slots=images.slots)
-    write_whole(folder / "samples.npz", samples.getvalue())
-    write_whole(folder / "ids.json", json.dumps(data.ids).encode())
-    write_whole(path, text)
+    write_bytes(folder / "samples.npz", samples.getvalue())
+    write_bytes(folder / "ids.json", json.dumps(data.ids).encode())
+    write_bytes(path, text)
     _remove_others(folder / "shards", {job.target.stem for job in plan})
 
 
@@ -371,7 +372,7 @@ def _owned_manifest(folder: Path, name: str, root: Path) -> dict[str, Any]:
 
 def _write_if_new(path: Path, content: bytes) -> None:
     if not path.exists() or path.read_bytes() != content:
-        write_whole(path, content)
+        write_bytes(path, content)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -72,7 +72,8 @@ def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recor
                 step(window, lr * schedule(state.step))
                 state.advance(len(window))
                 due = time.monotonic() - saved_at >= config.checkpoint_seconds
-                stop, save = _agreed(fabric, state.step, interrupt.signal, due)
+                asked = fabric.world_size == 1 or state.step % _ASK_EVERY == 0
+                stop, save = _agreed(fabric, interrupt.signal, due) if asked else (0, False)
                 if stop or save or display.is_due() or fabric.device.type == "cpu":
                     _check_finite(parts, state, tally)
                 if stop or save:
@@ -86,7 +87,7 @@ def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recor
             tally.reset()
             recorder.save_epoch(state)
             display.end_epoch(state)
-            stop, _ = _agreed(fabric, 0, interrupt.signal, False)
+            stop, _ = _agreed(fabric, interrupt.signal, due=False)
             if stop:  # it came with the last steps, or while validation was at work
                 _save(fabric, parts, state, tally, recorder)
                 raise Stopped(stop, f"the end of epoch {state.epoch}")
@@ -104,12 +105,10 @@ def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list
             window = []
 
 
-def _agreed(fabric: Fabric, step: int, number: int | None, due: bool) -> tuple[int, bool]:
+def _agreed(fabric: Fabric, number: int | None, due: bool) -> tuple[int, bool]:
     """Return whether to stop (the signal's number, or 0) and whether to save: the same in every process."""
     if fabric.world_size == 1:
         return number or 0, due
-    if step % _ASK_EVERY:
-        return 0, False
     wishes = torch.tensor([number or 0, int(due and fabric.is_global_zero)], device=fabric.device)
     dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
     stop, save = wishes.tolist()
@@ -131,7 +130,7 @@ def _check_finite(parts: Parts, state: State, tally: Tally, weights: bool = Fals
     """Stop when a loss was not finite, or when the weights are not: nothing is saved after that."""
     bad = tally.first_bad()
     where = f"epoch {state.epoch + 1}"
-    if bad is None and weights and not all(bool(w.isfinite().all()) for w in parts.bare.parameters()):
+    if bad is None and weights and not _all_finite(parts.bare.parameters()):
         wanted = "finite after every step"
         raise FloatingPointError(check.sentence("the weights", wanted, f"infinite or NaN ones in {where}") + _REMEDY)
     if bad is not None:
@@ -139,6 +138,10 @@ def _check_finite(parts: Parts, state: State, tally: Tally, weights: bool = Fals
         ids = parts.ids(parts.loader.positions(bad))
         got = f"one that is not in batch {bad + 1} of {where} (images {', '.join(ids[:3])}, ...)"
         raise FloatingPointError(check.sentence("the loss", "finite", got) + _REMEDY)
+
+
+def _all_finite(weights: Iterable[Tensor]) -> bool:
+    return bool(torch.stack([weight.isfinite().all() for weight in weights]).all())  # one wait for the device
 
 
 _REMEDY = (

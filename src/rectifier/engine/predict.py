@@ -34,15 +34,15 @@ def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Ite
 
 def balanced_accuracy(
     fabric: Fabric, network: nn.Module, batches: Iterable[Batch], sizes: tuple[int, ...], offsets: Tensor
-) -> list[float]:
-    """Return the class-balanced accuracy over all processes under each row of ``offsets`` ``(R, K)``."""
-    counts = torch.zeros(len(offsets), 2, sum(sizes), dtype=torch.int64, device=fabric.device)
+) -> float:
+    """Return the class-balanced accuracy over all processes, with ``offsets`` ``(K,)`` added to the logits."""
+    counts = torch.zeros(2, sum(sizes), dtype=torch.int64, device=fabric.device)
     for batch, output in outputs(fabric, network, batches):
-        for row, offset in enumerate(offsets):
-            counts[row] += torch.stack(count_correct(output.logits + offset, batch.targets, sizes))
+        counts += torch.stack(count_correct(output.logits + offsets, batch.targets, sizes))
     if fabric.world_size > 1:
         dist.all_reduce(counts)
-    return [float(balanced_mean(correct, total, sizes)) for correct, total in counts.cpu()]
+    correct, total = counts.cpu()
+    return float(balanced_mean(correct, total, sizes))
 
 
 def predict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from itertools import takewhile
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,6 +34,10 @@ class State:
         self.epoch, self.batch = self.epoch + 1, 0
         self.epochs.append(row)
         self.labels += [{"epoch": self.epoch, **label} for label in labels]
+
+    def last_labels(self) -> list[Row]:
+        """Return the rows of the labels of the last epoch, without a look at all the others."""
+        return list(takewhile(lambda row: row["epoch"] == self.epoch, reversed(self.labels)))[::-1]
 
     def judge(self, score: float, network: nn.Module, keep_last: bool = False) -> None:
         """Keep these weights if validation likes them better than all before; of equals the first is kept."""

@@ -61,14 +61,11 @@ def set_rate(optimizer: Any, rate: float) -> None:
 class EagerStep:
     """A step as it is written."""
 
-    kind = "eager"
-
     def __init__(self, fabric: Fabric, trained: Trained, clip: float | None, tally: Tally, compiled: bool) -> None:
         self._fabric, self.trained, self._clip, self.tally = fabric, trained, clip, tally
         self._forward: Callable[[Tensor], Any] = trained.wrapped
         self._objective: Callable[..., Any] = trained.objective
         if compiled:
-            self.kind = "compiled"
             self._objective = torch.compile(trained.objective)
             if fabric.world_size == 1:  # under DDP the wrapped network sends gradients while others are computed
                 self._forward = _under_autocast(fabric, torch.compile(trained.bare))
@@ -101,13 +98,9 @@ class CapturedStep:
     from then on, and the reason is told.
     """
 
-    kind = "captured"
-
     def __init__(self, step: EagerStep, may_give_up: bool) -> None:
         self._step, self._may_give_up, self._given_up = step, may_give_up, False
         self._graphs: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, list[Batch]]] = {}
-        if step.kind == "compiled":
-            self.kind = "captured, compiled"
 
     def __call__(self, window: list[Batch], rate: float) -> None:
         """Take a step on the mean gradient of some batches."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +16,16 @@ from rectifier.report.comparison_tables import (
     headline,
     label_ratio,
     others,
-    replacing,
     short,
 )
+from rectifier.report.layout import INK, plain, save_figure, strip
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_INK, _GRID = "#333333", "#dddddd"
-_BASELINE = "#333333"
+_GRID = "#dddddd"
+_BASELINE = INK
 # Okabe and Ito's colours, which people with any colour vision tell apart; yellow is too light for white paper.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS = "osD^vPX"
@@ -48,21 +47,15 @@ def draw(comparison: Comparison, folder: str | Path, *, rule: str = "argmax") ->
         figures["gain-per-class" if single else "gain-per-label"] = _draw_gains(comparison, rule)
     paths = [folder / f"{name}.png" for name in sorted(figures)]
     for path in paths:
-        _save(figures[path.stem], path)
+        save_figure(figures[path.stem], path, bbox_inches="tight", pad_inches=0.1)
     return paths
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with replacing(path) as unfinished, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks is drawn as boxes
-        figure.savefig(unfinished, dpi=150, format="png", bbox_inches="tight", pad_inches=0.1)
 
 
 def _figure(width: float, height: float, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure((width, height), layout="constrained")  # no pyplot: nothing global is touched
-    figure.suptitle(_plain(short(title, int(11 * width))), fontsize=11, fontweight="bold", color=_INK)
+    figure.suptitle(plain(short(title, int(11 * width))), fontsize=11, fontweight="bold", color=INK)
     return figure
 
 
@@ -85,14 +78,14 @@ def _draw_gains(comparison: Comparison, rule: str) -> Figure:
     axis = figure.subplots()
     for position, name in enumerate(groups):
         _draw_bars(axis, [bar.differences[name] for bar in bars], name, position, 0.8 / len(groups))
-    axis.axhline(0, color=_INK, linewidth=0.8)
+    axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xlim(-0.6, len(bars) - 0.4)
     if limit := _limit([bar.differences[name] for bar in bars for name in groups]):
         axis.set_ylim(-limit, limit)
-    axis.set_xticks(range(len(bars)), [_plain(bar.name) for bar in bars], rotation=90 if turned else 0)
-    axis.set_xlabel(order, fontsize=9, color=_INK)
+    axis.set_xticks(range(len(bars)), [plain(bar.name) for bar in bars], rotation=90 if turned else 0)
+    axis.set_xlabel(order, fontsize=9, color=INK)
     quantity = "sensitivity" if len(comparison["labels"]) == 1 else "class-balanced accuracy"
-    axis.set_ylabel(f"gain in {quantity} (points)", fontsize=9, color=_INK)
+    axis.set_ylabel(f"gain in {quantity} (points)", fontsize=9, color=INK)
     _finish(axis, "y")
     _legend(figure, axis)
     return figure
@@ -103,8 +96,8 @@ def _draw_bars(axis: Axes, gains: Sequence[Mapping[str, Any]], name: str, positi
     places = [k - 0.4 + width * (position + 0.5) for k in range(len(gains))]
     means, halves = _series(gains)
     hatch = "///" if position >= len(_COLOURS) else None  # a colour that comes again is hatched
-    axis.bar(places, means, width, color=_colour(position), hatch=hatch, label=_plain(short(name, 40)))
-    axis.errorbar(places, means, halves, fmt="none", elinewidth=0.9, capsize=min(3.0, 12 * width), ecolor=_INK)
+    axis.bar(places, means, width, color=_colour(position), hatch=hatch, label=plain(short(name, 40)))
+    axis.errorbar(places, means, halves, fmt="none", elinewidth=0.9, capsize=min(3.0, 12 * width), ecolor=INK)
 
 
 def _limit(gains: Sequence[Mapping[str, Any]]) -> float | None:
@@ -182,8 +175,8 @@ def _draw_sizes(comparison: Comparison, rule: str) -> Figure:
     _log_counts(axis)
     axis.set_ylim(-4, 104)
     binned = "; lines: means of classes of like size" if found["class_bins"] else ""
-    axis.set_xlabel(f"training samples of a class, log scale{binned}", fontsize=9, color=_INK)
-    axis.set_ylabel("sensitivity (%)", fontsize=9, color=_INK)
+    axis.set_xlabel(f"training samples of a class, log scale{binned}", fontsize=9, color=INK)
+    axis.set_ylabel("sensitivity (%)", fontsize=9, color=INK)
     _finish(axis, "both")
     _legend(figure, axis)
     return figure
@@ -221,7 +214,7 @@ def _draw_points(axis: Axes, classes: _Points, line: _Points, name: str, style: 
     colour, marker, dashes = style
     axis.scatter([n for n, _ in classes], [v for _, v in classes], s=7, color=colour, alpha=0.3, linewidths=0)
     shape = {"marker": marker, "markersize": 5, "linestyle": dashes, "color": colour}
-    axis.plot([n for n, _ in line], [v for _, v in line], label=_plain(short(name, 40)), **shape)  # type: ignore[arg-type]
+    axis.plot([n for n, _ in line], [v for _, v in line], label=plain(short(name, 40)), **shape)  # type: ignore[arg-type]
 
 
 def _log_counts(axis: Axes) -> None:
@@ -246,11 +239,11 @@ def _draw_summary(comparison: Comparison) -> Figure:
     for row, metric in zip(axes, _SUMMARY, strict=True):
         for axis, (rule, found) in zip(row, rules.items(), strict=True):
             _draw_dots(axis, comparison, found["test"][metric], names)
-            axis.set_title(f"rule {rule}" if metric == _SUMMARY[0] else "", fontsize=9, color=_INK)
+            axis.set_title(f"rule {rule}" if metric == _SUMMARY[0] else "", fontsize=9, color=INK)
             unit = "sensitivity, " if metric == "rarest" else ""
-            axis.set_xlabel(f"{unit}{METRIC_WORDS[metric]} (%)", fontsize=8, color=_INK)
+            axis.set_xlabel(f"{unit}{METRIC_WORDS[metric]} (%)", fontsize=8, color=INK)
             _finish(axis, "x")
-    axes[0][0].set_yticks(range(len(names)), [_plain(short(name, 34)) for name in names])
+    axes[0][0].set_yticks(range(len(names)), [plain(short(name, 34)) for name in names])
     axes[0][0].set_ylim(len(names) - 0.5, -0.5)
     return figure
 
@@ -282,8 +275,7 @@ def _style(comparison: Comparison, name: str) -> tuple[str, str, str]:
 
 
 def _finish(axis: Axes, grid: str) -> None:
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(labelsize=8, colors=_INK)
+    strip(axis)
     axis.grid(axis=grid, color=_GRID, linewidth=0.6)  # type: ignore[arg-type]
     axis.set_axisbelow(True)
 
@@ -295,7 +287,3 @@ def _legend(figure: Figure, axis: Axes) -> None:
     figure.legend(
         handles, names, loc="outside lower center", ncols=max(1, min(len(names), fit)), fontsize=8, frameon=False
     )
-
-
-def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics

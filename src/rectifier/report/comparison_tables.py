@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rectifier.atomic import replacing
 from rectifier.report.profile import ratio_text
 
 Comparison = Mapping[str, Any]
@@ -118,22 +117,11 @@ def write_tables(comparison: Comparison, folder: str | Path) -> list[Path]:
         "comparison.md": "\n".join(_markdown(comparison)) + "\n",
         "comparison.tex": "\n".join(_latex(comparison)) + "\n",
     }
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         with replacing(folder / name) as unfinished:
             unfinished.write_text(text, encoding="utf-8", newline="")
     return [folder / name for name in contents]
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a path to write to that takes the place of ``path`` when all went well, and leaves nothing otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 # CSV.

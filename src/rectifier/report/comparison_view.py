@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rectifier.report.comparison_tables import (
@@ -23,6 +22,7 @@ from rectifier.report.comparison_tables import (
     short,
     verdict,
 )
+from rectifier.report.layout import number_table
 
 LABELS = 12
 """So many labels are listed, the most imbalanced, or classes, the rarest, unless every one is asked for."""
@@ -57,18 +57,10 @@ def _header(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text("Percent, mean ± half-width of the 95 % interval over seeds.", "dim")
 
 
-def _table(*heads: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column(heads[0], overflow="fold")
-    for head in heads[1:]:
-        table.add_column(Text(head), justify="right", no_wrap=True)
-    return table
-
-
 def _means(comparison: Comparison) -> Iterator[RenderableType]:
     rules = comparison["rules"]
     for metric in _SHOWN:
-        table = _table(_title(metric), *rules)
+        table = number_table(_title(metric), *rules)
         for group in comparison["groups"]:
             cells = [percent(found["test"][metric]["groups"][group["name"]]) for found in rules.values()]
             table.add_row(Text(group["name"]), *cells)
@@ -87,7 +79,7 @@ def _differences(comparison: Comparison) -> Iterator[RenderableType]:
         return
     for metric in _DIFFERENCES:
         yield Text(f"{_title(metric)}: difference to {comparison['baseline']}, paired by seed", "bold")
-        table = _table("Group", "Rule", "Difference", "Seeds")
+        table = number_table("Group", "Rule", "Difference", "Seeds")
         table.add_column("Verdict")
         for name in others(comparison):
             for position, (rule, found) in enumerate(comparison["rules"].items()):
@@ -108,7 +100,7 @@ def _halves(comparison: Comparison, rule: str) -> Iterator[RenderableType]:
     heads = [
         f"{words} ({len(half['members'])})\n{bin_range(half)}" for words, half in zip(HALF_WORDS, halves, strict=True)
     ]
-    table = _table("Group", *heads)
+    table = number_table("Group", *heads)
     for name in others(comparison):
         table.add_row(Text(name), *(_gain(half["differences"][name]) for half in halves))
     yield table
@@ -162,7 +154,7 @@ def _rows(comparison: Comparison, heads: tuple[str, str], rows: Sequence[_Row], 
     columns = [comparison["baseline"], *others(comparison)]
     for start in range(0, len(columns), fit):
         shown = columns[start : start + fit]
-        table = _table(*heads)
+        table = number_table(*heads)
         for name in shown:
             table.add_column(Text(name), justify="right", max_width=_GAIN - 2, overflow="fold")
         for row in rows:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 from rectifier import check
+from rectifier.report.layout import INK, plain, save_figure, strip
 from rectifier.report.profile import Entries, Imbalance, Profile, are_binary, rarest, ratio_text, worst_first
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 RAREST = 10
 _PANELS, _SHARES = 24, 60  # at most so many labels are drawn, the most imbalanced
 _NAMED = 12  # up to so many classes their names fit below the bars
-_INK, _BAR, _RARE = "#333333", "#8fb0c9", "#c8553d"
+_BAR, _RARE = "#8fb0c9", "#c8553d"
 
 
 def draw(profile: Profile, path: str | Path) -> Path:
@@ -44,11 +44,8 @@ def draw(profile: Profile, path: str | Path) -> Path:
         _draw_panels(figure, shown)
     some = f", the {len(shown)} most imbalanced of {len(entries)} labels" if len(shown) < len(entries) else ""
     title = f"{profile['name']}, {profile['part']}: {profile['samples']:,} samples{some}"
-    figure.suptitle(_plain(title), fontsize=12, fontweight="bold", color=_INK)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks is drawn as boxes
-        figure.savefig(path, dpi=150)
+    figure.suptitle(plain(title), fontsize=12, fontweight="bold", color=INK)
+    save_figure(figure, path)
     return path
 
 
@@ -91,11 +88,11 @@ def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
     axis.set_xlim(-0.6, len(counts) - 0.4)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
     axis.yaxis.set_minor_locator(NullLocator())
-    axis.set_ylabel("samples", fontsize=8, color=_INK)
+    axis.set_ylabel("samples", fontsize=8, color=INK)
     if named:
         rotation = 90 if turned else 0
-        axis.bar_label(bars, [f"{n:,}" for n in counts], fontsize=6.5, color=_INK, padding=1, rotation=rotation)
-        names = [_plain(_short(member, 14)) for member, _ in classes]
+        axis.bar_label(bars, [f"{n:,}" for n in counts], fontsize=6.5, color=INK, padding=1, rotation=rotation)
+        names = [plain(_short(member, 14)) for member, _ in classes]
         tilt = max(map(len, names)) > 3
         axis.set_xticks(range(len(names)), names, rotation=40 if tilt else 0, ha="right" if tilt else "center")
     else:
@@ -103,10 +100,10 @@ def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
         noun = "labels" if "labels" in entry else "classes"
         three = ", ".join(f"{_short(member, 16)} {n:,}" for member, n in classes[:-4:-1])
         caption = f"{len(counts)} {noun}, the {RAREST} rarest in red: {three}, ..."
-        axis.set_xlabel(_plain(fill(caption, 52)), fontsize=8, color=_INK)
-    axis.set_title(_plain(_short(name, 40)) + "\n", fontsize=10, fontweight="bold", color=_INK, loc="left")
-    axis.text(0, 1.025, _caption(entry), transform=axis.transAxes, fontsize=8, color=_INK)
-    _strip(axis)
+        axis.set_xlabel(plain(fill(caption, 52)), fontsize=8, color=INK)
+    axis.set_title(plain(_short(name, 40)) + "\n", fontsize=10, fontweight="bold", color=INK, loc="left")
+    axis.text(0, 1.025, _caption(entry), transform=axis.transAxes, fontsize=8, color=INK)
+    strip(axis)
 
 
 def _draw_shares(figure: Figure, entries: Entries) -> None:
@@ -116,14 +113,14 @@ def _draw_shares(figure: Figure, entries: Entries) -> None:
         member, n = rarest(entry["counts"])[0]
         share = 100 * n / max(sum(entry["counts"].values()), 1)
         axis.barh(row, share, color=_RARE if share < 10 else _BAR)
-        caption = f"{_plain(_short(member, 14))} {n:,} · {_caption(entry)}"
-        axis.text(share + 0.5, row, caption, va="center", fontsize=7, color=_INK)
-    axis.set_yticks(range(len(entries)), [_plain(_short(name, 28)) for name, _ in entries])
+        caption = f"{plain(_short(member, 14))} {n:,} · {_caption(entry)}"
+        axis.text(share + 0.5, row, caption, va="center", fontsize=7, color=INK)
+    axis.set_yticks(range(len(entries)), [plain(_short(name, 28)) for name, _ in entries])
     axis.set_ylim(len(entries) - 0.4, -0.6)
     axis.set_xlim(0, 80)  # the longest bar is 50: the rest is for what stands beside it
     axis.set_xticks(range(0, 51, 10))
-    axis.set_xlabel("share of the rarer class (%), red below 10", fontsize=8, color=_INK, x=0.31)
-    _strip(axis)
+    axis.set_xlabel("share of the rarer class (%), red below 10", fontsize=8, color=INK, x=0.31)
+    strip(axis)
 
 
 def _caption(entry: Imbalance) -> str:
@@ -135,14 +132,5 @@ def _caption(entry: Imbalance) -> str:
     return " · ".join(parts)
 
 
-def _strip(axis: Axes) -> None:
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(labelsize=8, colors=_INK)
-
-
 def _short(name: str, length: int) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
-
-
-def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rectifier.data.dataset import PARTS
+from rectifier.report.layout import bare_table
 from rectifier.report.profile import Entries, Imbalance, Profile, are_binary, rarest, ratio_text, worst_first
 
 RAREST = 10
@@ -112,7 +113,7 @@ def _table(
     last = 36 if binary else _CURVE + 2  # what the column after the numbers needs; without room it is left out
     last = 0 if width - taken - last < min(longest, _NAME) else last
     name_width = max(min(longest, width - taken - last), len(kind))
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table = bare_table()
     table.add_column(kind, no_wrap=True, overflow="ellipsis", max_width=name_width)
     for head in columns:
         table.add_column(head, justify="right", no_wrap=True)

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rectifier.report.comparison_tables import METRIC_WORDS
+from rectifier.report.layout import number_table
 
 LABELS = 12
 """So many labels are listed, those with the lowest class-balanced accuracy, unless every one is asked for."""
@@ -29,7 +30,7 @@ def view(metrics: Mapping[str, Any], part: str = "test", *, every: bool = False)
 
 
 def _overall(rules: Mapping[str, Any]) -> Table:
-    table = _table("", rules)
+    table = number_table("", *rules)
     for metric, words in _METRICS.items():
         values = [found.get(metric) for found in rules.values()]
         if any(value is not None for value in values):
@@ -53,20 +54,12 @@ def _details(rules: Mapping[str, Any], every: bool) -> Iterator[RenderableType]:
     # What has no sample has no value, and comes last.
     ordered = sorted(values, key=lambda one: (values[one][0] is None, values[one][0] or 0.0))
     shown = ordered if every else ordered[:LABELS]
-    table = _table(noun, rules)
+    table = number_table(noun, *rules)
     for one in shown:
         table.add_row(Text(one), *map(_percent, values[one]))
     yield table
     if len(shown) < len(ordered):
         yield Text(f"{len(ordered) - len(shown)} more, which are higher, with --all", "dim")
-
-
-def _table(title: str, rules: Mapping[str, Any]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column(title, overflow="fold")
-    for rule in rules:
-        table.add_column(rule, justify="right", no_wrap=True)
-    return table
 
 
 def _percent(value: float | None) -> str:

@@ -1,42 +1,26 @@
-"""Files that are there whole or not at all, whatever interrupts the writing."""
+"""What a run writes: whole or not at all, and with a word on what to do when it cannot be written."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from rectifier import check
+from rectifier import atomic, check
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file beside its place and move it there: a full disk or a kill leaves the one that was there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
+    """Write a file so that neither a full disk nor a kill nor a power cut harms the one that was there."""
     try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        atomic.write_bytes(path, content, durable=True)
     except OSError as error:
         raise unsaved(error, path) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def unsaved(error: OSError, path: Path) -> OSError:
     """Say what could not be saved, and what to do."""
     remedy = "What was saved before is intact; make room and go on from there."
     return OSError(error.errno, f"{error.strerror} while saving {path}. {remedy}")
-
-
-def is_unfinished(path: Path) -> bool:
-    """Say whether a file is what a kill left of the writing of another."""
-    return path.name.startswith(".") and path.name.endswith(_UNFINISHED)
-
-
-_UNFINISHED = ".unfinished"
 
 
 def write_json(path: Path, content: Any) -> None:

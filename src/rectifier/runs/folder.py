@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,11 +17,12 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from rectifier import check
+from rectifier.atomic import is_draft
 from rectifier.config import Config
 from rectifier.data.dataset import PARTS, Decoded, ImageData
 from rectifier.data.normalise import Normalisation
 from rectifier.labels import LabelSpace
-from rectifier.runs.atomic import is_unfinished, read_json, write_bytes, write_json
+from rectifier.runs.atomic import read_json, write_bytes, write_json
 from rectifier.runs.environment import environment, session
 from rectifier.runs.predictions import Predictions
 
@@ -67,13 +69,13 @@ class Run:
             check.fail("--out", "a folder", f"{folder}, which is a file")
         if (folder / "config.json").is_file():
             raise FileExistsError(_taken(Run(folder), config))
-        if folder.is_dir() and not all(map(is_unfinished, folder.iterdir())):
+        if folder.is_dir() and not all(map(is_draft, folder.iterdir())):
             check.fail("--out", "a new or empty folder", f"{folder}, which holds other files")
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
-        """Open a run that is there."""
-        run = cls(path)
+    def open(cls, path: str | Path | Run) -> Run:
+        """Open a run that is there: by its folder, or as it is."""
+        run = path if isinstance(path, Run) else cls(path)
         if not (run.path / "config.json").is_file():
             check.no_file(str(run.path), "the folder of a run, with a config.json", "rectifier train makes one.")
         return run
@@ -92,8 +94,7 @@ class Run:
 
     @property
     def space(self) -> LabelSpace:
-        listed = self.data["labels"]
-        return LabelSpace.from_names({label["name"]: label["classes"] for label in listed})
+        return LabelSpace.from_json(json.dumps(self.data))
 
     @property
     def normalisation(self) -> Normalisation:
@@ -147,7 +148,7 @@ class Run:
 
     def begin(self, data: ImageData, normalisation: Normalisation, decided: Row, fit: str = "stretch") -> None:
         """Note data and machine, or, where they were noted before, see that the data is the same."""
-        for left in filter(is_unfinished, self.path.iterdir()):  # by a kill
+        for left in filter(is_draft, self.path.iterdir()):  # by a kill
             left.unlink(missing_ok=True)
         found = describe_data(data, normalisation, fit)
         if (self.path / "data.json").is_file():
@@ -217,7 +218,7 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
         "fit": getattr(images, "fit", fit),  # how new images are to be brought to this size
         "normalisation": {key: list(value) for key, value in asdict(normalisation).items()},
         "samples": {part: len(data.indices(part)) for part in PARTS},
-        "labels": [{"name": n, "classes": list(c)} for n, c in zip(data.space.names, data.space.classes, strict=True)],
+        **json.loads(data.space.to_json()),
         "counts": {part: _by_name(data.space, counts) for part, counts in counted.items()},
     }
 

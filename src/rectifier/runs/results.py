@@ -30,7 +30,7 @@ def evaluate(run: Run | str | Path, posthoc: str | None = None) -> dict[str, Any
 
     Returns the content of ``metrics.json``; the folder is left as it is.
     """
-    opened = run if isinstance(run, Run) else Run.open(run)
+    opened = Run.open(run)
     found = {part: opened.predictions(part) for part in ("validation", "test")}
     extra = [] if posthoc is None else [posthoc]
     return score_predictions(found, opened.train_counts, opened.config.method, extra)[1]
