@@ -167,9 +167,9 @@ def test_a_signal_during_the_last_validation_is_heard(tmp_path: Path, monkeypatc
     settings = config(epochs=2)
     end_epoch = fitting._end_epoch
 
-    def interrupted(parts: Any, asked: Any, rate: float, tally: Any, state: Any) -> None:
-        end_epoch(parts, asked, rate, tally, state)
-        if state.epoch == 2:
+    def interrupted(courses: Any, asked: Any, rate: float) -> None:
+        end_epoch(courses, asked, rate)
+        if courses[0].state.epoch == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.sources import may_mirror, open_data
 from rectifier.data.store import as_size, build_store, is_store
 from rectifier.engine.batchnorm import with_global_batch_norm
-from rectifier.engine.devices import launch, make_fabric, resolved_precision
-from rectifier.engine.fit import Parts, fit
-from rectifier.engine.predict import balanced_accuracy, predict, shard
+from rectifier.engine.course import Course, Parts
+from rectifier.engine.devices import accelerator_of, launch, make_fabric, resolved_precision, shared_cores
+from rectifier.engine.fit import fit
+from rectifier.engine.lanes import Lane, OnlyLane
+from rectifier.engine.predict import Validation, predict, shard
 from rectifier.engine.profiling import describe, profile_step
 from rectifier.engine.state import State
-from rectifier.engine.step import make_optimizer
+from rectifier.engine.step import is_captured, make_optimizer
 from rectifier.methods import build_objective, build_sampler
 from rectifier.networks.registry import build_network, default_rate, default_size
 from rectifier.posthoc import prior_offsets
@@ -38,6 +41,18 @@ from rectifier.runs.curves import Curves
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import MOST_FEATURES, Predictions
 from rectifier.runs.results import score_predictions
+from rectifier.samplers import EpochSampler
+
+TOGETHER = 8
+"""How many runs are trained side by side: with more, an H200 gains little."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run that shall be there: begun in a new folder, or gone on with where one is begun."""
+
+    config: Config
+    out: Path
 
 
 def train(config: Config, out: str | Path, *, title: str | None = None, profile: bool = False) -> Run:
@@ -49,7 +64,7 @@ def train(config: Config, out: str | Path, *, title: str | None = None, profile:
     """
     config = config.anchored()
     Run.check_free(out, config)
-    return launch(make_fabric(config), config, _train, config, Path(out), False, title, profile)
+    return _launched([Wanted(config, Path(out))], title, profile)[0]
 
 
 def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
@@ -58,8 +73,63 @@ def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
     if opened.is_finished:
         console.say(f"{opened.path} is finished.")
         return opened
-    config = opened.config
-    return launch(make_fabric(config), config, _train, config, opened.path, True, title, False)
+    return _launched([Wanted(opened.config, opened.path)], title)[0]
+
+
+def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> list[Run]:
+    """Train runs that differ in their seed alone side by side on one device, and return them finished.
+
+    Each ends as if it were alone, up to rounding. Runs that were stopped at different batches, and any that do not fit
+    on the device together, are trained one after another.
+    """
+    check_alike(wanted)
+    standing: dict[int, list[Wanted]] = {}
+    for each in wanted:
+        saved = Run(each.out).checkpoint()
+        standing.setdefault(saved["step"] if saved else 0, []).append(each)
+    for group in standing.values():
+        if not _fitted_together(group, title):
+            console.say(f"The device has no memory for {len(group)} runs at once; they are trained one after another.")
+            gc.collect()
+            for each in group:
+                _launched([each], f"{title or each.out}, seed {each.config.seed}")
+    return [Run.open(each.out) for each in wanted]
+
+
+def _fitted_together(group: list[Wanted], title: str | None) -> bool:
+    try:
+        _launched(group, title)
+    except torch.OutOfMemoryError:
+        if len(group) == 1:
+            raise
+        return False
+    return True
+
+
+def why_not_together(config: Config) -> str | None:
+    """Say what keeps seeds of a config from being trained side by side, or None."""
+    reasons = {
+        "side by side is faster on a GPU alone": accelerator_of(config) != "cuda",
+        "each run has several devices of its own": config.devices * config.nodes > 1,
+        "steps are not captured": config.step not in ("auto", "captured") or config.precision == "16",
+        "each seed has a split of its own": config.resplit,
+        "patience may end one run before another": config.patience is not None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def check_alike(wanted: Sequence[Wanted]) -> None:
+    """Refuse runs that cannot take their steps at the same time."""
+    first, *others = [replace(each.config, seed=0) for each in wanted]
+    if any(other != first for other in others):
+        check.fail("runs that are trained together", "alike but for their seed", "others")
+    if others and (first.resplit or first.patience is not None or first.devices * first.nodes > 1):
+        check.fail("runs that are trained together", "on one split, one device and without patience", "others")
+
+
+def _launched(wanted: list[Wanted], title: str | None, profile: bool = False) -> list[Run]:
+    config = wanted[0].config
+    return launch(make_fabric(config), config, _train, wanted, title, profile)
 
 
 @dataclass(frozen=True)
@@ -86,7 +156,7 @@ class _Job:
             "parameters": sum(weight.numel() for weight in self.network.parameters()),
         }
 
-    def headline(self, fabric: Fabric) -> str:
+    def headline(self, fabric: Fabric, together: int) -> str:
         """Say in a line what is trained on what."""
         config, space = self.config, self.data.space
         labels = f"{check.amount(len(space), 'label')}, {check.amount(space.columns, 'class')}"
@@ -95,6 +165,7 @@ class _Job:
         return (
             f"{samples} ({labels}), {config.method} on {config.network} ({self.decided['parameters']:,} weights),"
             f" {check.amount(config.epochs, 'epoch')}, rate {self.lr:g}, {where}"
+            + (f", {together} seeds side by side" if together > 1 else "")
         )
 
     def loader(self, fabric: Fabric, part: str, **options: Any) -> Loader:
@@ -107,13 +178,15 @@ class _Job:
 
     def training_loader(self, fabric: Fabric) -> Loader:
         """Return the batches of this process's share of the training part, in the order of the method's sampler."""
-        config, targets = self.config, self.data.targets[self.data.indices("train")]
-        ranks = {"num_replicas": fabric.world_size, "rank": fabric.global_rank}
-        sampler = build_sampler(config.method, targets, self.data.space, seed=config.seed, **ranks)
-        options = {"augment": self.augment, "drop_last": config.drop_last, "seed": config.seed}
-        made = self.loader(fabric, "train", sampler=sampler, **options)
+        options = {"augment": self.augment, "drop_last": self.config.drop_last, "seed": self.config.seed}
+        made = self.loader(fabric, "train", sampler=self.sampler(fabric), **options)
         len(made)  # plans an epoch: one without a batch is told now
         return made
+
+    def sampler(self, fabric: Fabric) -> EpochSampler[Any]:
+        config, targets = self.config, self.data.targets[self.data.indices("train")]
+        ranks = {"num_replicas": fabric.world_size, "rank": fabric.global_rank}
+        return build_sampler(config.method, targets, self.data.space, seed=config.seed, **ranks)
 
     def held_out(self, fabric: Fabric, part: str) -> Iterable[Batch]:
         """Return batches of this process's share of validation or test, which may be none."""
@@ -121,40 +194,61 @@ class _Job:
         return self.loader(fabric, part, sampler=positions) if len(positions) else []
 
 
-def _train(fabric: Fabric, config: Config, out: Path, again: bool, title: str | None, profile: bool) -> Run:
+def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: bool) -> list[Run]:
     """Do what one process does; all processes do the same, and the first writes."""
-    with _alone_in_the_process(fabric):
-        torch.manual_seed(config.seed * 1_000_003 + fabric.global_rank)
-        job = _prepare(fabric, config)
-        loader = job.training_loader(fabric)
-        run = Run.open(out) if again else Run(out)
-        if fabric.is_global_zero:
-            run = run if again else Run.create(out, config)
-            run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)}, config.fit)
+    with _alone_in_the_process(fabric), _fastest_kernels(fabric), shared_cores(fabric, wanted[0].config):
+        torch.manual_seed(_seed_of(fabric, wanted[0].config))
+        data = _open(fabric, wanted[0].config)
+        jobs = [_prepare(fabric, each.config, data) for each in wanted]
+        loaders = _training_loaders(fabric, jobs)
+        runs = [_begun(fabric, job, each.out) for job, each in zip(jobs, wanted, strict=True)]
         fabric.barrier()
-        console.say(f"{title or out}: {job.headline(fabric)}")
+        console.say(f"{title or wanted[0].out}: {jobs[0].headline(fabric, len(jobs))}")
         began = time.monotonic()
         try:
-            weights = _fit(fabric, job, loader, run, profile)
-            job.network.load_state_dict(weights)
-            _finish(fabric, job, run, weights)
+            _fit(fabric, jobs, loaders, runs, profile)
+            for job, run in zip(jobs, runs, strict=True):
+                _finish(fabric, job, run)
         except BaseException:
             with suppress(OSError):  # what happened before is what must be told
-                _end_session(fabric, run, began)
+                _end_session(fabric, runs, began)
             raise
-        _end_session(fabric, run, began)
+        _end_session(fabric, runs, began)
         fabric.barrier()  # until the first has scored, no other may say that the run is finished
+    return runs
+
+
+def _seed_of(fabric: Fabric, config: Config) -> int:
+    return config.seed * 1_000_003 + fabric.global_rank
+
+
+def _begun(fabric: Fabric, job: _Job, out: Path) -> Run:
+    run = Run(out)
+    if fabric.is_global_zero:
+        if not (out / "config.json").is_file():
+            run = Run.create(out, job.config)
+        run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)}, job.config.fit)
     return run
 
 
-def _end_session(fabric: Fabric, run: Run, began: float) -> None:
+def _end_session(fabric: Fabric, runs: list[Run], began: float) -> None:
     if fabric.is_global_zero:
-        run.end_session(seconds=round(time.monotonic() - began, 3))
+        for run in runs:
+            run.end_session(seconds=round(time.monotonic() - began, 3), together=len(runs))
 
 
-def _prepare(fabric: Fabric, config: Config) -> _Job:
+def _open(fabric: Fabric, config: Config) -> ImageData:
     with fabric.rank_zero_first():  # it may have to decode images; the others find them decoded
-        data = open_for_training(config)
+        return open_for_training(config)
+
+
+def _training_loaders(fabric: Fabric, jobs: list[_Job]) -> list[Loader]:
+    """Return a loader for each job; pixels are kept once."""
+    first = jobs[0].training_loader(fabric)
+    return [first, *(first.beside(job.sampler(fabric), job.config.seed) for job in jobs[1:])]
+
+
+def _prepare(fabric: Fabric, config: Config, data: ImageData) -> _Job:
     counts = data.counts("train")
     shape = data.images.shape  # type: ignore[attr-defined]
     network = build_network(config.network, data.space, shape, seed=config.seed, **config.network_options)
@@ -219,8 +313,27 @@ def _augmentation(config: Config, shape: tuple[int, int, int]) -> CropAndFlip | 
     return CropAndFlip(padding, flip) if padding or flip else None
 
 
-def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run, profile: bool) -> dict[str, Tensor]:
-    """Train from the run's checkpoint, or from the beginning; return the weights of the chosen epoch."""
+def _fit(fabric: Fabric, jobs: list[_Job], loaders: list[Loader], runs: list[Run], profile: bool) -> None:
+    """Train from the runs' checkpoints, or from the beginning; networks end with the weights of the chosen epoch."""
+    config, lr = jobs[0].config, jobs[0].lr
+    held_out = jobs[0].held_out(fabric, "validation")
+    courses, recorders = [], []
+    for job, loader, run in zip(jobs, loaders, runs, strict=True):
+        parts = _parts(fabric, job, loader, held_out, profile)
+        state = State.from_checkpoint(run.checkpoint())
+        recorders.append(_Recorder(run, config.tensorboard, state) if fabric.is_global_zero else _Silent())
+        lane = Lane(fabric.device, _seed_of(fabric, job.config)) if len(jobs) > 1 else OnlyLane()
+        courses.append(Course(fabric, parts, config, recorders[-1], state, lane))
+    try:
+        fit(fabric, courses, config, lr)
+    finally:
+        for recorder in recorders:
+            recorder.close()
+    for job, course in zip(jobs, courses, strict=True):
+        job.network.load_state_dict(course.state.best_weights or {})
+
+
+def _parts(fabric: Fabric, job: _Job, loader: Loader, held_out: Iterable[Batch], profile: bool) -> Parts:
     config, data = job.config, job.data
     objective = job.objective.to(fabric.device)
     network = job.network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -233,32 +346,20 @@ def _fit(fabric: Fabric, job: _Job, loader: Loader, run: Run, profile: bool) -> 
     def ids(positions: Tensor) -> list[str]:
         return [data.ids[i] for i in data.indices("train")[positions].tolist()]
 
-    validate = _validation(fabric, job, network)
-    parts = Parts(network, wrapped, optimizer, objective, loader, validate, data.space.names, ids)
-    state = State.from_checkpoint(run.checkpoint())
-    recorder = _Recorder(run, config.tensorboard, state) if fabric.is_global_zero else _Silent()
-    try:
-        state = fit(fabric, parts, config, job.lr, recorder, state)
-    finally:
-        recorder.close()
-    return state.best_weights or {}
+    # Validated under the rule that the epoch is chosen by.
+    offsets = prior_offsets(job.counts) if config.select == "prior" else torch.zeros(data.space.columns)
+    captured = is_captured(fabric, config)
+    validate = Validation(fabric, network, held_out, data.space.sizes, offsets, captured)
+    return Parts(network, wrapped, optimizer, objective, loader, validate, data.space.names, ids)
 
 
-def _validation(fabric: Fabric, job: _Job, network: nn.Module) -> Callable[[], float]:
-    """Return what scores the network on validation, under the rule that the epoch is chosen by."""
-    loader = job.held_out(fabric, "validation")
-    offsets = prior_offsets(job.counts) if job.config.select == "prior" else torch.zeros(job.data.space.columns)
-    offsets = offsets.to(fabric.device)
-    return lambda: balanced_accuracy(fabric, network, loader, job.data.space.sizes, offsets)
-
-
-def _finish(fabric: Fabric, job: _Job, run: Run, weights: dict[str, Tensor]) -> None:
+def _finish(fabric: Fabric, job: _Job, run: Run) -> None:
     """Predict validation and test once, and score what was predicted."""
     network = job.network.to(fabric.device)
     found = {part: _predictions(fabric, job, network, part) for part in ("validation", "test")}
     if not fabric.is_global_zero:
         return
-    run.save_weights(weights)
+    run.save_weights(network.state_dict())
     for part, predictions in found.items():
         run.save_predictions(part, predictions)
     rules, metrics = score_predictions(found, job.counts, job.config.method)
@@ -289,6 +390,18 @@ def _alone_in_the_process(fabric: Fabric) -> Iterator[None]:
     devices = [fabric.device] if fabric.device.type == "cuda" else []
     with torch.random.fork_rng(devices), nullcontext() if fabric.is_global_zero else console.quiet():
         yield
+
+
+@contextmanager
+def _fastest_kernels(fabric: Fabric) -> Iterator[None]:
+    """Let cuDNN try which of its convolutions are fastest, unless the user wants the same ones every time."""
+    known = torch.backends.cudnn
+    before = known.benchmark
+    known.benchmark = (fabric.device.type == "cuda" and not known.deterministic) or before
+    try:
+        yield
+    finally:
+        known.benchmark = before
 
 
 class _Silent:

@@ -240,6 +240,21 @@ class Counted(UniformSampler):
         return super().shard()
 
 
+@pytest.mark.parametrize("mode", ["resident", "streamed"])
+def test_a_loader_beside_another(stored: ImageData, mode: str) -> None:
+    samples = len(stored.indices("train"))
+    options = {"augment": CropAndFlip(2), "mode": mode}
+    first = Loader(stored, "train", 8, sampler=UniformSampler(samples, seed=1), seed=1, **options)
+    alone = Loader(stored, "train", 8, sampler=UniformSampler(samples, seed=2), seed=2, **options)
+    list(first)  # it is an epoch ahead, which is no matter of the other's
+    beside = first.beside(UniformSampler(samples, seed=2), 2)
+    assert beside._source is first._source
+    for _ in range(2):
+        both = list(zip(beside, alone, strict=True))
+        assert all(torch.equal(mine, its) for pair in both for mine, its in zip(*pair, strict=True))
+    assert first.epoch == 1
+
+
 def test_an_epoch_is_drawn_once(data: ImageData) -> None:
     sampler = Counted(30)
     loader = Loader(data, "train", 8, sampler=sampler)

@@ -95,6 +95,24 @@ def test_class_level_equals_the_loop_version(batch: Batch, kappa: int) -> None:
         assert hard.negative_idx[c][hard.negative[c]].tolist() == other
 
 
+@pytest.mark.parametrize("kappa", [1, 4, 40])
+def test_one_sort_mines_as_two_do(kappa: int) -> None:
+    g = torch.Generator().manual_seed(kappa)
+    for _ in range(30):
+        scores = torch.randint(0, 6, (7, 20), generator=g) / 5  # 0 and 1 among them, and many ties
+        scores[:, :3] *= 1e-30
+        own = torch.randint(-1, 2, (7, 20), generator=g)
+        own[0], own[1] = 0, -1  # a row of others alone, and one of nobody
+        found = mining._by_one_sort(scores, own == 1, own == 0, kappa)
+        wanted = mining.class_level(scores, own == 1, own == 0, kappa)
+        for idx, filled, its, there in (
+            (found.positive_idx, found.positive, wanted.positive_idx, wanted.positive),
+            (found.negative_idx, found.negative, wanted.negative_idx, wanted.negative),
+        ):
+            assert torch.equal(filled, there)
+            assert torch.equal(idx[filled], its[there])
+
+
 @settings(max_examples=100)
 @given(batch=batches(most_labels=1), kappa=st.sampled_from([1, 3, 25]))
 def test_instance_level_equals_the_loop_version(batch: Batch, kappa: int) -> None:

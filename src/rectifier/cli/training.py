@@ -130,6 +130,10 @@ def compare(
     seeds: Annotated[int, typer.Option("--seeds", help="How many, from --seed on.")] = 3,
     seed: Annotated[int, typer.Option("--seed", help="The first seed.")] = 0,
     resplit: Annotated[bool, typer.Option("--resplit", help="Draw the data's split anew with each seed.")] = False,
+    together: Annotated[
+        int | None,
+        typer.Option("--together", help="Seeds to train side by side on one GPU.", show_default="8; 1 on a CPU"),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="For runs, tables and figures.")] = None,
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="What differences are to.", show_default="ce")
@@ -171,7 +175,7 @@ def compare(
         names = [name.strip() for name in (methods or "ce,crl").split(",") if name.strip()]
         first = _config(_flags(context), preset, config, settings)
         planned = suite.plan(first, names, range(seed, seed + seeds), out, resplit=resplit)
-        found = kept(lambda: suite.train_missing(planned), None)
+        found = kept(lambda: suite.train_missing(planned, together), None)
         if not is_first_process():
             return
         result = suite.compare_runs(found, baseline)

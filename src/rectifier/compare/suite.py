@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
-from rectifier import check
+from rectifier import check, console
 from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
 from rectifier.compare.statistics import compare_entries
 from rectifier.config import Config
 from rectifier.runs.folder import Run
-from rectifier.training import resume, train
+from rectifier.training import TOGETHER, Wanted, resume, train, train_together, why_not_together
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,44 @@ def plan(
     return planned
 
 
-def train_missing(planned: Sequence[Planned]) -> list[Run]:
-    """Train what is not there, go on with what is not finished, leave alone what is; return all."""
+def train_missing(planned: Sequence[Planned], together: int | None = None) -> list[Run]:
+    """Train what is not there, go on with what is not finished, leave alone what is; return all.
+
+    Seeds of one method are trained side by side, ``together`` at a time, where that is faster: by default as many as a
+    GPU gains from. The results are those of runs alone, up to rounding.
+    """
     missing = [run for run in planned if not _is_finished(run)]  # every folder is looked at before anything is trained
-    for number, run in enumerate(missing, start=1):
-        title = f"[{number}/{len(missing)}] {run.name}"
-        if (run.folder / "config.json").is_file():
-            resume(run.folder, title=title)
+    done = 0
+    for group in _side_by_side(missing, together):
+        done += len(group)
+        title = f"[{done}/{len(missing)}] {_joined_name(group)}"
+        if len(group) > 1:
+            train_together([Wanted(run.config, run.folder) for run in group], title=title)
+        elif (group[0].folder / "config.json").is_file():
+            resume(group[0].folder, title=title)
         else:
-            train(run.config, run.folder, title=title)
+            train(group[0].config, group[0].folder, title=title)
     return [Run.open(run.folder) for run in planned]
+
+
+def _side_by_side(missing: Sequence[Planned], together: int | None) -> list[list[Planned]]:
+    """Put runs into groups that are trained at the same time."""
+    if together is not None and not check.is_count(together):
+        check.fail("together", "a positive integer", repr(together))
+    groups: list[list[Planned]] = []
+    for _, alike in groupby(missing, lambda run: replace(run.config, seed=0)):
+        runs = list(alike)
+        reason = why_not_together(runs[0].config) if len(runs) > 1 else None
+        if reason and (together or 0) > 1:
+            console.say(f"Seeds are trained one after another: {reason}.")
+        size = 1 if reason else together or TOGETHER
+        groups += [runs[i : i + size] for i in range(0, len(runs), size)]
+    return groups
+
+
+def _joined_name(group: Sequence[Planned]) -> str:
+    seeds = ", ".join(str(run.config.seed) for run in group)
+    return group[0].name if len(group) == 1 else f"{group[0].name.rpartition(', ')[0]}, seeds {seeds}"
 
 
 def _with_method(config: Config, spec: str) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
 from typing import Any, NamedTuple, cast
@@ -130,6 +131,15 @@ class Loader:
             ]
         )
         self._turn(int(epoch), int(skip))
+
+    def beside(self, sampler: Iterable[Any], seed: int) -> Loader:
+        """Return a loader of the same pixels, which are kept once, in another order and with other augmentation."""
+        other = copy.copy(self)
+        other.sampler, other.seed = _repeatable(sampler), seed
+        other._timed = _timed_sampler(other.sampler)
+        other._next = other._shown = int(getattr(other._timed, "epoch", 0))
+        other._skip, other._planned = 0, None
+        return other
 
     def positions(self, batch: int) -> Tensor:
         """Return the positions in the part that a batch of the next epoch is made of."""

@@ -23,6 +23,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 from rectifier import check
 from rectifier.config import Config
+from rectifier.data.store import available_cores
 from rectifier.engine.interrupt import Stopped
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ for _name, _level in (
 
 def make_fabric(config: Config, *, alone: bool = False) -> Fabric:
     """Return Fabric for this machine, or say what the machine lacks. ``alone`` is one process, whoever started it."""
-    kind = _accelerator(config)
+    kind = accelerator_of(config)
     processes = config.devices * config.nodes
     if kind == "cpu" and config.precision == "16":
         check.fail("precision", "32, bf16 or 64 on a CPU", "'16', which a GPU alone has")
@@ -61,11 +62,23 @@ def make_fabric(config: Config, *, alone: bool = False) -> Fabric:
     )
 
 
+@contextmanager
+def shared_cores(fabric: Fabric, config: Config) -> Iterator[None]:
+    """Let processes on one machine's CPU share its cores; each would take all of them. OMP_NUM_THREADS overrides."""
+    before = torch.get_num_threads()
+    if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, min(before, available_cores() // config.devices)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def resolved_precision(config: Config) -> str:
     """Return the precision that ``auto`` stands for on this machine."""
     if config.precision != "auto":
         return config.precision
-    return "bf16" if _accelerator(config) == "cuda" and torch.cuda.is_bf16_supported() else "32"
+    return "bf16" if accelerator_of(config) == "cuda" and torch.cuda.is_bf16_supported() else "32"
 
 
 def launch(fabric: Fabric, config: Config, work: Callable[..., T], *arguments: Any) -> T:
@@ -116,7 +129,8 @@ def gather_all(fabric: Fabric, own: dict[str, Tensor]) -> list[dict[str, Tensor]
 _PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed", "64": "64-true"}
 
 
-def _accelerator(config: Config) -> str:
+def accelerator_of(config: Config) -> str:
+    """Return the kind of device that a config means on this machine, or say what the machine lacks."""
     there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     kind = config.accelerator
     if kind == "auto":

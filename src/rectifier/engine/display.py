@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from statistics import fmean
 from typing import Any
 
 from rectifier import console
-from rectifier.engine.state import State
-from rectifier.engine.tally import Tally
+from rectifier.engine.course import Course
 
 _REFRESH = 0.5  # seconds: reading the loss waits for the device
 _LINE = 15.0  # seconds between lines where there is no terminal
 
 
 class Display:
-    """The progress of one training."""
+    """The progress of one training, or of several side by side: then the means over them."""
 
     def __init__(self, epochs: int, batches: int) -> None:
         self._epochs, self._batches = epochs, batches
@@ -36,21 +37,25 @@ class Display:
     def is_due(self) -> bool:
         return self._progress is not None and time.monotonic() - self._shown >= _REFRESH
 
-    def show(self, state: State, tally: Tally) -> None:
+    def show(self, courses: Sequence[Course]) -> None:
         """Show how the present epoch goes."""
         if not self.is_due():
             return
         self._shown = time.monotonic()
-        means = tally.means()
-        parts = f"CE {means['cross_entropy']:.3f} CRL {means['rectification']:.3f}"
+        state, means = courses[0].state, [course.means() for course in courses]
+        entropy, rectification = (fmean(each[part] for each in means) for part in ("cross_entropy", "rectification"))
+        parts = f"CE {entropy:.3f} CRL {rectification:.3f}"
         text = f"epoch {state.epoch + 1}/{self._epochs} {parts}{self._validation}"
         self._progress.update(self._task, completed=state.epoch * self._batches + state.batch, description=text)
 
-    def end_epoch(self, state: State) -> None:
+    def end_epoch(self, courses: Sequence[Course]) -> None:
         """Remember the last validation; say it where there is no terminal to show a bar on."""
-        row = state.epochs[-1]
-        if row["validation"] is not None and state.best is not None:
-            self._validation = f" val {100 * row['validation']:.1f} best {100 * state.best:.1f}"
+        rows, bests = [course.state.epochs[-1] for course in courses], [course.state.best for course in courses]
+        scores = [row["validation"] for row in rows if row["validation"] is not None]
+        if scores:
+            best = fmean(best for best in bests if best is not None)
+            self._validation = f" val {100 * fmean(scores):.1f} best {100 * best:.1f}"
         if self._progress is not None and self._progress.disable and time.monotonic() - self._said >= _LINE:
             self._said = time.monotonic()
-            console.say(f"epoch {state.epoch}/{self._epochs} loss {row['loss']:.3f}{self._validation}")
+            loss = fmean(row["loss"] for row in rows)
+            console.say(f"epoch {courses[0].state.epoch}/{self._epochs} loss {loss:.3f}{self._validation}")

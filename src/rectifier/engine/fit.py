@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
-from torch import Tensor
 
-from rectifier import check, console
 from rectifier.config import Config
-from rectifier.data.loader import Batch, Loader
-from rectifier.engine.devices import gather_all
+from rectifier.engine.course import Course
 from rectifier.engine.display import Display
 from rectifier.engine.interrupt import Interrupt, Stopped
 from rectifier.engine.schedule import Schedule
-from rectifier.engine.state import State
-from rectifier.engine.step import Trained, make_step
-from rectifier.engine.tally import Tally
-
-Validate = Callable[[], float]
-"""Gives the validation's class-balanced accuracy of the network as it is."""
 
 _ASK_EVERY = 10  # steps, for processes to agree whether to save or stop: each time they wait for each other
-
-
-class Recorder(Protocol):
-    """What keeps a training's traces. Only the first process writes."""
-
-    def save_checkpoint(self, state: dict[str, Any]) -> None: ...
-
-    def save_epoch(self, state: State) -> None: ...
-
-
-@dataclass(frozen=True)
-class Parts(Trained):
-    """What a training is made of."""
-
-    loader: Loader
-    validate: Validate
-    names: tuple[str, ...]
-    ids: Callable[[Tensor], list[str]]
 
 
 def make_schedule(config: Config, batches: int) -> Schedule:
@@ -54,55 +25,43 @@ def make_schedule(config: Config, batches: int) -> Schedule:
     return Schedule(config.schedule, config.epochs * steps, warmup, config.milestones, config.decay)
 
 
-def fit(fabric: Fabric, parts: Parts, config: Config, lr: float, recorder: Recorder, state: State) -> State:
-    """Train from where ``state`` stands to the end, and return the end."""
-    schedule = make_schedule(config, len(parts.loader))
-    tally = Tally(len(parts.names), fabric.device)
-    _restore(fabric, parts, state, tally)
-    step = make_step(fabric, parts, config, tally, schedule.total)
+def fit(fabric: Fabric, courses: Sequence[Course], config: Config, lr: float) -> None:
+    """Train from where the courses stand, which is the same batch of the same epoch, to the end."""
+    lead = courses[0]
+    schedule = make_schedule(config, lead.batches)
     saved_at = time.monotonic()
 
-    with Interrupt() as interrupt, Display(config.epochs, len(parts.loader)) as display:
-        if not state.saved:  # so that there is a good checkpoint, whatever happens
-            _save(fabric, parts, state, tally, recorder)
-        parts.wrapped.train()
-        while state.epoch < config.epochs and not state.is_over(config.patience):
-            parts.loader.set_epoch(state.epoch, skip=state.batch)
-            for window in _windows(parts.loader, len(parts.loader) - state.batch, config.accumulate):
-                step(window, lr * schedule(state.step))
-                state.advance(len(window))
+    with Interrupt() as interrupt, Display(config.epochs, lead.batches) as display:
+        for course in courses:
+            course.begin(schedule.total)
+        while lead.state.epoch < config.epochs and not lead.state.is_over(config.patience):
+            for course in courses:
+                course.begin_epoch()
+            while lead.state.batch < lead.batches:
+                rate = lr * schedule(lead.state.step)
+                for course in courses:
+                    course.advance(rate)
                 due = time.monotonic() - saved_at >= config.checkpoint_seconds
-                asked = fabric.world_size == 1 or state.step % _ASK_EVERY == 0
+                asked = fabric.world_size == 1 or lead.state.step % _ASK_EVERY == 0
                 stop, save = _agreed(fabric, interrupt.signal, due) if asked else (0, False)
                 if stop or save or display.is_due() or fabric.device.type == "cpu":
-                    _check_finite(parts, state, tally)
+                    _check_finite(courses)
                 if stop or save:
-                    _save(fabric, parts, state, tally, recorder)
+                    _save(courses)
                     saved_at = time.monotonic()
                 if stop:
-                    raise Stopped(stop, f"epoch {state.epoch + 1}, batch {state.batch} of {len(parts.loader)}")
-                display.show(state, tally)
-            _check_finite(parts, state, tally, weights=True)
-            _end_epoch(parts, config, lr * schedule(state.step - 1), tally, state)
-            tally.reset()
-            recorder.save_epoch(state)
-            display.end_epoch(state)
+                    raise Stopped(stop, f"epoch {lead.state.epoch + 1}, batch {lead.state.batch} of {lead.batches}")
+                display.show(courses)
+            _check_finite(courses, weights=True)
+            _end_epoch(courses, config, lr * schedule(lead.state.step - 1))
+            display.end_epoch(courses)
             stop, _ = _agreed(fabric, interrupt.signal, due=False)
             if stop:  # it came with the last steps, or while validation was at work
-                _save(fabric, parts, state, tally, recorder)
-                raise Stopped(stop, f"the end of epoch {state.epoch}")
-        _save(fabric, parts, state, tally, recorder)
-    return state
-
-
-def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list[Batch]]:
-    """Yield batches in groups of ``length``, whose gradients become one step; the last group may be shorter."""
-    window: list[Batch] = []
-    for number, batch in enumerate(batches, start=1):
-        window.append(batch)
-        if len(window) == length or number == count:
-            yield window
-            window = []
+                _save(courses)
+                raise Stopped(stop, f"the end of epoch {lead.state.epoch}")
+        _save(courses)
+    if fabric.device.type == "cuda":
+        torch.cuda.synchronize(fabric.device)  # what comes next is done on another stream
 
 
 def _agreed(fabric: Fabric, number: int | None, due: bool) -> tuple[int, bool]:
@@ -115,33 +74,21 @@ def _agreed(fabric: Fabric, number: int | None, due: bool) -> tuple[int, bool]:
     return stop, bool(save)
 
 
-def _end_epoch(parts: Parts, config: Config, rate: float, tally: Tally, state: State) -> None:
-    """Note the epoch, and validate when its turn has come."""
-    number = state.epoch + 1
-    validated = number % config.validate_every == 0 or number == config.epochs
-    score = parts.validate() if validated else None
-    row = {"epoch": number, "step": state.step, "lr": rate, **tally.means(), "validation": score}
-    state.end_epoch(row, tally.by_label(parts.names))
-    if score is not None:
-        state.judge(score, parts.bare, keep_last=config.select == "last")
+def _end_epoch(courses: Sequence[Course], config: Config, rate: float) -> None:
+    """Note the epoch, and validate when its turn has come; all at once, so no score is read before all have begun."""
+    number = courses[0].state.epoch + 1
+    is_validated = number % config.validate_every == 0 or number == config.epochs
+    scores = [course.validate() if is_validated else None for course in courses]
+    for course, score in zip(courses, scores, strict=True):
+        course.end_epoch(rate, score)
 
 
-def _check_finite(parts: Parts, state: State, tally: Tally, weights: bool = False) -> None:
-    """Stop when a loss was not finite, or when the weights are not: nothing is saved after that."""
-    bad = tally.first_bad()
-    where = f"epoch {state.epoch + 1}"
-    if bad is None and weights and not _all_finite(parts.bare.parameters()):
-        wanted = "finite after every step"
-        raise FloatingPointError(check.sentence("the weights", wanted, f"infinite or NaN ones in {where}") + _REMEDY)
-    if bad is not None:
-        parts.loader.set_epoch(state.epoch)
-        ids = parts.ids(parts.loader.positions(bad))
-        got = f"one that is not in batch {bad + 1} of {where} (images {', '.join(ids[:3])}, ...)"
-        raise FloatingPointError(check.sentence("the loss", "finite", got) + _REMEDY)
-
-
-def _all_finite(weights: Iterable[Tensor]) -> bool:
-    return bool(torch.stack([weight.isfinite().all() for weight in weights]).all())  # one wait for the device
+def _check_finite(courses: Sequence[Course], weights: bool = False) -> None:
+    """End training when a loss was not finite, or when the weights are not; what is sound is saved."""
+    complaints = [course.complaint(weights) for course in courses]
+    if any(complaints):
+        _save([course for course, complaint in zip(courses, complaints, strict=True) if complaint is None])
+        raise FloatingPointError(next(filter(None, complaints)) + _REMEDY)
 
 
 _REMEDY = (
@@ -150,54 +97,6 @@ _REMEDY = (
 )
 
 
-def _save(fabric: Fabric, parts: Parts, state: State, tally: Tally, recorder: Recorder) -> None:
-    random = _random_states(fabric)
-    if fabric.is_global_zero:
-        recorder.save_checkpoint(
-            {
-                **state.as_dict(),
-                "network": parts.bare.state_dict(),
-                "optimizer": parts.optimizer.state_dict(),
-                "precision": fabric.strategy.precision.state_dict(),
-                "tally": tally.state(),
-                "random": random,
-            }
-        )
-    state.saved = {"step": state.step}
-
-
-def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
-    saved = state.saved
-    if not saved:
-        return
-    parts.bare.load_state_dict(saved["network"])
-    _load_optimizer(parts.optimizer, saved["optimizer"])
-    fabric.strategy.precision.load_state_dict(saved["precision"])
-    tally.load(saved["tally"])
-    if len(saved["random"]) == fabric.world_size:
-        _set_random_state(fabric, saved["random"][fabric.global_rank])
-    else:
-        before = check.amount(len(saved["random"]), "process")
-        console.say(f"The run was on {before}; random masks (dropout) will not be those of an unbroken run.")
-
-
-def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
-    """Load moments; the rate stays the tensor, or the number, that it is: the schedule says its value."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    optimizer.load_state_dict(state)
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-
-
-def _random_states(fabric: Fabric) -> list[dict[str, Tensor]]:
-    """Return the state of the random generators of every process."""
-    own = {"cpu": torch.get_rng_state()}
-    if fabric.device.type == "cuda":
-        own["cuda"] = torch.cuda.get_rng_state(fabric.device)
-    return gather_all(fabric, own)
-
-
-def _set_random_state(fabric: Fabric, state: dict[str, Tensor]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if fabric.device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], fabric.device)
+def _save(courses: Sequence[Course]) -> None:
+    for course in courses:
+        course.save()

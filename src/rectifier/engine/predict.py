@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rectifier.data.loader import Batch
 from rectifier.engine.devices import gather_all
+from rectifier.engine.graphs import Graphs, Work
 from rectifier.metrics import balanced_mean, count_correct
 from rectifier.networks.output import Output
 
@@ -32,17 +33,40 @@ def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Ite
             yield batch, Output(found.logits.float(), found.features.float())
 
 
-def balanced_accuracy(
-    fabric: Fabric, network: nn.Module, batches: Iterable[Batch], sizes: tuple[int, ...], offsets: Tensor
-) -> float:
-    """Return the class-balanced accuracy over all processes, with ``offsets`` ``(K,)`` added to the logits."""
-    counts = torch.zeros(2, sum(sizes), dtype=torch.int64, device=fabric.device)
-    for batch, output in outputs(fabric, network, batches):
-        counts += torch.stack(count_correct(output.logits + offsets, batch.targets, sizes))
-    if fabric.world_size > 1:
-        dist.all_reduce(counts)
-    correct, total = counts.cpu()
-    return float(balanced_mean(correct, total, sizes))
+class Validation:
+    """The class-balanced accuracy of a network over all processes, with ``offsets`` ``(K,)`` added to its logits.
+
+    Called, it gives a tensor and does not wait for the device. ``captured`` replays each batch as a CUDA graph.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        batches: Iterable[Batch],
+        sizes: tuple[int, ...],
+        offsets: Tensor,
+        captured: bool = False,
+    ) -> None:
+        self._fabric, self._network, self._batches, self._sizes = fabric, network, batches, sizes
+        self._offsets = offsets.to(fabric.device)
+        self._counts = torch.zeros(2, sum(sizes), dtype=torch.int64, device=fabric.device)
+        self._work: Work = self._count
+        if captured:
+            self._work = Graphs(self._count, "Validation", lambda: {"counts": self._counts}, may_give_up=True)
+
+    def __call__(self) -> Tensor:
+        self._counts.zero_()
+        for batch in self._batches:
+            self._work([batch])
+        if self._fabric.world_size > 1:
+            dist.all_reduce(self._counts)
+        correct, total = self._counts
+        return balanced_mean(correct, total, self._sizes)
+
+    def _count(self, batches: list[Batch]) -> None:
+        for batch, output in outputs(self._fabric, self._network, batches):
+            self._counts += torch.stack(count_correct(output.logits + self._offsets, batch.targets, self._sizes))
 
 
 def predict(

@@ -67,6 +67,8 @@ def class_level(scores: Tensor, members: Tensor, others: Tensor, kappa: int, pri
     ``scores``, ``members`` and ``others`` are ``(M, N)``: row by class, column by sample. Rows of classes that are not
     mined have neither members nor others. ``priority`` ``(2, M, N)`` chooses by random numbers instead.
     """
+    if priority is None and _is_sorted_at_once(scores):
+        return _by_one_sort(scores, members, others, kappa)
     return Hard(
         *hardest(scores, members, kappa, largest=False, priority=None if priority is None else priority[0]),
         *hardest(scores, others, kappa, largest=True, priority=None if priority is None else priority[1]),
@@ -110,7 +112,7 @@ def hardest(
 def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[Tensor, Tensor]:
     size = values.shape[-1]
     kappa = min(kappa, size)
-    if values.dtype != torch.float32 or (values.is_cuda and size <= _SORTED_AT_ONCE):
+    if values.dtype != torch.float32 or _is_sorted_at_once(values):
         signed = values if largest else -values
         order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
         # An eligible value is finite, so it stands before all that are not.
@@ -123,6 +125,23 @@ def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[T
     return idx, key > _NEVER
 
 
+def _by_one_sort(scores: Tensor, members: Tensor, others: Tensor, kappa: int) -> Hard:
+    """Mine members and others, who exclude each other, by one sort in place of two; scores are from 0 to 1."""
+    # Floats from 0 up sort like their bits. Members stand above all others, the lowest scored of them highest.
+    bits = scores.contiguous().view(torch.int32)
+    key = torch.where(members, 2 * _BITS_OF_ONE + 1 - bits, torch.where(others, bits, -1))
+    order = key.sort(dim=-1, descending=True, stable=True).indices
+    own, rest = members.sum(-1, keepdim=True), others.sum(-1, keepdim=True)
+    slot = torch.arange(min(kappa, scores.shape[-1]), device=scores.device)
+    behind = (own + slot).clamp(max=scores.shape[-1] - 1)
+    return Hard(order[..., : len(slot)], slot < own, order.gather(-1, behind), slot < rest)
+
+
+def _is_sorted_at_once(values: Tensor) -> bool:
+    return values.is_cuda and values.dtype == torch.float32 and values.shape[-1] <= _SORTED_AT_ONCE
+
+
+_BITS_OF_ONE = 0x3F800000
 _SORTED_AT_ONCE = 4096  # rows that a GPU sorts in one kernel, sooner than it finds the top-k of them
 _MOST_SAMPLES = 2**32
 _NEVER = torch.iinfo(torch.int64).min

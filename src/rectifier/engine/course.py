@@ -1,0 +1,186 @@
+"""Course: one training under way, and what it does at a time. ``fit`` drives one, or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from rectifier import check, console
+from rectifier.config import Config
+from rectifier.data.loader import Batch, Loader
+from rectifier.engine.devices import gather_all
+from rectifier.engine.lanes import Lane, OnlyLane
+from rectifier.engine.state import State
+from rectifier.engine.step import Trained, make_step
+from rectifier.engine.tally import Tally
+
+Validate = Callable[[], Tensor]
+"""Gives the validation's class-balanced accuracy of the network as it is, a number on the device."""
+
+
+class Recorder(Protocol):
+    """What keeps a training's traces. Only the first process writes."""
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None: ...
+
+    def save_epoch(self, state: State) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts(Trained):
+    """What a training is made of."""
+
+    loader: Loader
+    validate: Validate
+    names: tuple[str, ...]
+    ids: Callable[[Tensor], list[str]]
+
+
+class Course:
+    """One training from where ``state`` stands. All of its work is done in its lane."""
+
+    def __init__(
+        self, fabric: Fabric, parts: Parts, config: Config, recorder: Recorder, state: State, lane: Lane | OnlyLane
+    ) -> None:
+        self._fabric, self._config, self._recorder, self._lane = fabric, config, recorder, lane
+        self.parts, self.state = parts, state
+        self.tally = Tally(len(parts.names), fabric.device)
+        self._windows: Iterator[list[Batch]] = iter(())
+
+    @property
+    def batches(self) -> int:
+        """How many an epoch has."""
+        return len(self.parts.loader)
+
+    def begin(self, steps: int) -> None:
+        """Make ready for a training of so many steps, and see that there is a good checkpoint, whatever happens."""
+        with self._lane.turn():
+            _restore(self._fabric, self.parts, self.state, self.tally)
+            self._step = make_step(self._fabric, self.parts, self._config, self.tally, steps)
+            if not self.state.saved:
+                self._save()
+            self.parts.wrapped.train()
+
+    def begin_epoch(self) -> None:
+        with self._lane.turn():
+            self.parts.loader.set_epoch(self.state.epoch, skip=self.state.batch)
+            left = self.batches - self.state.batch
+            self._windows = _windows(self.parts.loader, left, self._config.accumulate)
+
+    def advance(self, rate: float) -> None:
+        """Take a step."""
+        with self._lane.turn():
+            window = next(self._windows)
+            self._step(window, rate)
+            self.state.advance(len(window))
+
+    def validate(self) -> Tensor:
+        """Start validation; its score can be read in ``end_epoch``."""
+        with self._lane.turn():
+            return self.parts.validate()
+
+    def end_epoch(self, rate: float, validated: Tensor | None) -> None:
+        """Note the epoch, and what validation thinks of it when its turn had come."""
+        with self._lane.turn():
+            next(self._windows, None)  # lets the loader close what it opened
+            score = None if validated is None else float(validated)
+            number = self.state.epoch + 1
+            row = {"epoch": number, "step": self.state.step, "lr": rate, **self.tally.means(), "validation": score}
+            self.state.end_epoch(row, self.tally.by_label(self.parts.names))
+            if score is not None:
+                self.state.judge(score, self.parts.bare, keep_last=self._config.select == "last")
+            self.tally.reset()
+        self._recorder.save_epoch(self.state)
+
+    def means(self) -> dict[str, float]:
+        """Return the loss and its parts in the present epoch. Waits for the device."""
+        with self._lane.turn():
+            return self.tally.means()
+
+    def complaint(self, weights: bool) -> str | None:
+        """Say which loss was not finite, or that the weights are not: nothing may be saved after that."""
+        with self._lane.turn():
+            bad, where = self.tally.first_bad(), f"epoch {self.state.epoch + 1}"
+            if bad is not None:
+                self.parts.loader.set_epoch(self.state.epoch)
+                ids = self.parts.ids(self.parts.loader.positions(bad))
+                got = f"one that is not in batch {bad + 1} of {where} (images {', '.join(ids[:3])}, ...)"
+                return check.sentence("the loss", "finite", got)
+            if weights and not _all_finite(self.parts.bare.parameters()):
+                return check.sentence("the weights", "finite after every step", f"infinite or NaN ones in {where}")
+        return None
+
+    def save(self) -> None:
+        with self._lane.turn():
+            self._save()
+
+    def _save(self) -> None:
+        random = _random_states(self._fabric)
+        if self._fabric.is_global_zero:
+            self._recorder.save_checkpoint(
+                {
+                    **self.state.as_dict(),
+                    "network": self.parts.bare.state_dict(),
+                    "optimizer": self.parts.optimizer.state_dict(),
+                    "precision": self._fabric.strategy.precision.state_dict(),
+                    "tally": self.tally.state(),
+                    "random": random,
+                }
+            )
+        self.state.saved = {"step": self.state.step}
+
+
+def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list[Batch]]:
+    """Yield batches in groups of ``length``, whose gradients become one step; the last group may be shorter."""
+    window: list[Batch] = []
+    for number, batch in enumerate(batches, start=1):
+        window.append(batch)
+        if len(window) == length or number == count:
+            yield window
+            window = []
+
+
+def _all_finite(weights: Iterable[Tensor]) -> bool:
+    return bool(torch.stack([weight.isfinite().all() for weight in weights]).all())  # one wait for the device
+
+
+def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
+    saved = state.saved
+    if not saved:
+        return
+    parts.bare.load_state_dict(saved["network"])
+    _load_optimizer(parts.optimizer, saved["optimizer"])
+    fabric.strategy.precision.load_state_dict(saved["precision"])
+    tally.load(saved["tally"])
+    if len(saved["random"]) == fabric.world_size:
+        _set_random_state(fabric, saved["random"][fabric.global_rank])
+    else:
+        before = check.amount(len(saved["random"]), "process")
+        console.say(f"The run was on {before}; random masks (dropout) will not be those of an unbroken run.")
+
+
+def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
+    """Load moments; the rate stays the tensor, or the number, that it is: the schedule says its value."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+def _random_states(fabric: Fabric) -> list[dict[str, Tensor]]:
+    """Return the state of the random generators of every process."""
+    own = {"cpu": torch.get_rng_state()}
+    if fabric.device.type == "cuda":
+        own["cuda"] = torch.cuda.get_rng_state(fabric.device)
+    return gather_all(fabric, own)
+
+
+def _set_random_state(fabric: Fabric, state: dict[str, Tensor]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if fabric.device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], fabric.device)

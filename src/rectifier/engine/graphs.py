@@ -1,0 +1,83 @@
+"""Work on batches as CUDA graphs: captured once for each shape, then replayed without the host.
+
+On a GPU the host spends more time on starting small kernels than the device spends on running them; a graph starts
+them all at once. What changes from one replay to the next lies in memory that the graph reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rectifier import console
+from rectifier.data.loader import Batch
+
+Work = Callable[[list[Batch]], None]
+"""What is done on the device with some batches, and nothing else."""
+
+
+class Graphs:
+    """Work as CUDA graphs, one for each shape of the batches, of which an epoch has two at most.
+
+    Args:
+        work: what is captured.
+        name: what it is called, where it is told that it cannot be captured.
+        changed: gives all tensors that the work changes, by name; capturing leaves them as they were.
+        may_give_up: work that cannot be captured, as it waits for a number of the device, is done as it is written from
+            then on, and the reason is told.
+    """
+
+    def __init__(self, work: Work, name: str, changed: Callable[[], dict[str, Tensor]], may_give_up: bool) -> None:
+        self._work, self._name, self._changed, self._may_give_up = work, name, changed, may_give_up
+        self._given_up = False
+        self._graphs: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, list[Batch]]] = {}
+
+    def __call__(self, window: list[Batch]) -> None:
+        shape = tuple(len(batch.images) for batch in window)
+        if shape not in self._graphs and not self._given_up:
+            self._try(shape, window)
+        if self._given_up:
+            self._work(window)
+            return
+        graph, fixed = self._graphs[shape]
+        for mine, batch in zip(fixed, window, strict=True):
+            mine.images.copy_(batch.images)
+            mine.targets.copy_(batch.targets)
+        graph.replay()
+
+    def _try(self, shape: tuple[int, ...], window: list[Batch]) -> None:
+        kept = {name: tensor.clone() for name, tensor in self._changed().items()}
+        random = torch.cuda.get_rng_state()
+        try:
+            self._graphs[shape] = self._capture(window, kept, random)
+        except RuntimeError as error:  # of CUDA, whatever it was that cannot be captured
+            if not self._may_give_up or isinstance(error, torch.OutOfMemoryError):
+                raise
+            console.say(f"{self._name} is not captured: {str(error).partition(chr(10))[0]}")
+            self._given_up = True
+            self._recall(kept, random)
+
+    def _capture(
+        self, window: list[Batch], kept: dict[str, Tensor], random: Tensor
+    ) -> tuple[torch.cuda.CUDAGraph, list[Batch]]:
+        fixed = [Batch(*(tensor.clone() for tensor in batch)) for batch in window]
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # libraries choose and set up their kernels in the first steps
+            for _ in range(3):
+                self._work(fixed)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._recall(kept, random)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, as those that read images ahead, may go on using the device meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._work(fixed)
+        return graph, fixed
+
+    def _recall(self, kept: dict[str, Tensor], random: Tensor) -> None:
+        """Bring everything back to what it was; what is new, as an optimizer's moments, begins with zeros."""
+        for name, tensor in self._changed().items():
+            tensor.copy_(kept[name]) if name in kept else tensor.zero_()
+        torch.cuda.set_rng_state(random)

@@ -1,0 +1,189 @@
+"""Runs trained side by side are the runs that they are alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cases import StopsAfter
+from rectifier import console, training
+from rectifier.compare import suite
+from rectifier.config import Config
+from rectifier.engine import fit as fitting
+from rectifier.engine.interrupt import Stopped
+from rectifier.engine.step import EagerStep
+from rectifier.runs.folder import Run
+from rectifier.training import Wanted, train, train_together, why_not_together
+from test_training import RESTLESS, SHAPES, assert_same, config
+
+SEEDS = (0, 3, 7)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with console.quiet():
+        yield
+
+
+def wanted(folder: Path, seeds: tuple[int, ...] = SEEDS, **settings: Any) -> list[Wanted]:
+    return [Wanted(config(SHAPES, seed=seed, **settings), folder / str(seed)) for seed in seeds]
+
+
+def alone(folder: Path, **settings: Any) -> list[Run]:
+    return [train(each.config, each.out) for each in wanted(folder, **settings)]
+
+
+def test_side_by_side_is_one_after_another(tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    together = train_together(wanted(tmp_path / "together", **RESTLESS))
+    assert torch.equal(torch.get_rng_state(), before)
+    for run, other in zip(together, alone(tmp_path / "alone", **RESTLESS), strict=True):
+        assert_same(run, other)
+        assert run.environment["sessions"][-1]["together"] == 3
+        assert other.environment["sessions"][-1]["together"] == 1
+    weights = [run.weights()["head.classifier.weight"] for run in together]
+    assert not torch.equal(weights[0], weights[1])
+
+
+def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**RESTLESS, "checkpoint_seconds": 1e9}
+    with monkeypatch.context() as patch:
+        patch.setattr(StopsAfter, "steps", 3)
+        patch.setattr(fitting, "Interrupt", StopsAfter)
+        with pytest.raises(Stopped):
+            train_together(wanted(tmp_path / "together", **settings))
+    steps = [Run(each.out).checkpoint()["step"] for each in wanted(tmp_path / "together")]  # type: ignore[index]
+    assert len(set(steps)) == 1
+    assert steps[0] > 0
+    together = train_together(wanted(tmp_path / "together", **settings))
+    for run, other in zip(together, alone(tmp_path / "alone", **settings), strict=True):
+        assert_same(run, other)
+
+
+def test_runs_that_stand_at_different_steps_go_on_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    early = wanted(tmp_path / "together", checkpoint_seconds=1e9)[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(StopsAfter, "steps", 4)
+        patch.setattr(fitting, "Interrupt", StopsAfter)
+        with pytest.raises(Stopped):
+            train(early.config, early.out)
+    groups: list[int] = []
+    launched = training._launched
+
+    def counted(group: list[Wanted], *arguments: Any) -> list[Run]:
+        groups.append(len(group))
+        return launched(group, *arguments)
+
+    monkeypatch.setattr(training, "_launched", counted)
+    together = train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9))
+    assert sorted(groups) == [1, 2]
+    for run, other in zip(together, alone(tmp_path / "alone"), strict=True):
+        assert_same(run, other)
+
+
+def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_step, steps = EagerStep.run, 0
+
+    def poisoned(step: EagerStep, window: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 14:  # the second of three, in its fifth step
+            window[0].images.fill_(float("nan"))
+        run_step(step, window)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerStep, "run", poisoned)
+        with pytest.raises(FloatingPointError, match=r"in batch 2 of epoch 2 \(images train/\d+"):
+            train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9))
+    saved = [Run(each.out).checkpoint()["step"] for each in wanted(tmp_path / "together")]  # type: ignore[index]
+    assert saved == [5, 0, 5]
+    for run, other in zip(
+        train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9)), alone(tmp_path / "alone"), strict=True
+    ):
+        assert_same(run, other)
+
+
+def test_runs_too_large_for_the_device_are_trained_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, prepared = training._parts, 0
+
+    def crowded(*arguments: Any) -> Any:
+        nonlocal prepared
+        prepared += 1
+        if prepared == 3:
+            raise torch.OutOfMemoryError
+        return prepare(*arguments)
+
+    monkeypatch.setattr(training, "_parts", crowded)
+    for run, other in zip(train_together(wanted(tmp_path / "together")), alone(tmp_path / "alone"), strict=True):
+        assert_same(run, other)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"epochs": 2}, "alike but for their seed"), ({"patience": 2}, "without patience"), ({"resplit": True}, "split")],
+)
+def test_runs_that_cannot_go_together(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    unlike = settings if "epochs" not in settings else {}
+    asked = [*wanted(tmp_path, (0, 1), **unlike), *wanted(tmp_path, (2,), **settings)]
+    with pytest.raises(ValueError, match=message):
+        train_together(asked)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, None),
+        ({"accelerator": "cpu"}, "on a GPU alone"),
+        ({"devices": 2}, "several devices"),
+        ({"step": "eager"}, "not captured"),
+        ({"precision": "16"}, "not captured"),
+        ({"resplit": True}, "split of its own"),
+        ({"patience": 3}, "patience"),
+    ],
+)
+def test_why_seeds_are_not_trained_side_by_side(
+    settings: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
+    found = why_not_together(Config("digits").with_settings(settings))
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_compare_puts_seeds_of_a_method_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "why_not_together", lambda _: None)
+    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5"], 3, tmp_path / "a")
+    assert [[run.config.seed for run in group] for group in suite._side_by_side(planned, 2)] == [[0, 1], [2]] * 2
+    assert [len(group) for group in suite._side_by_side(planned, None)] == [3, 3]
+    together = suite.train_missing(planned)
+    monkeypatch.undo()
+    one_by_one = suite.train_missing(suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5"], 3, tmp_path / "b"))
+    for run, other in zip(together, one_by_one, strict=True):
+        assert_same(run, other)
+        assert (run.environment["sessions"][0]["together"], other.environment["sessions"][0]["together"]) == (3, 1)
+    with pytest.raises(ValueError, match="together to be a positive integer"):
+        suite.train_missing(suite.plan(config(SHAPES), ["ce"], 2, tmp_path / "c"), 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["32", "64"])
+def test_lanes_of_a_gpu_are_runs_alone(tmp_path: Path, precision: str) -> None:
+    settings = {
+        "network": "resnet32", "network.depth": 8, "network.dropout": 0.3, "padding": 1, "flip": True,
+        "eta": 0.5, "accelerator": "cuda", "precision": precision, "lr": 0.01, "epochs": 4, "select": "last",
+    }  # fmt: skip
+    with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        together = train_together(wanted(tmp_path / "together", **settings))
+        runs = alone(tmp_path / "alone", **settings)
+    within = 1e-4 if precision == "32" else 1e-9
+    for run, other in zip(together, runs, strict=True):
+        weights = other.weights()
+        for name, weight in run.weights().items():
+            torch.testing.assert_close(weight, weights[name], atol=within, rtol=within)
+    first, second = (run.weights()["head.classifier.weight"] for run in together[:2])
+    assert not torch.allclose(first, second, atol=0.01)
