@@ -65,9 +65,8 @@ class Graphs:
         fixed = [Batch(*(tensor.clone() for tensor in batch)) for batch in window]
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries choose and set up their kernels in the first steps
-            for _ in range(3):
-                self._work(fixed)
+        with torch.cuda.stream(aside):  # libraries choose and set up their kernels the first time
+            self._work(fixed)
         torch.cuda.current_stream().wait_stream(aside)
         self._recall(kept, random)
         graph = torch.cuda.CUDAGraph()

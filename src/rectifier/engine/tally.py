@@ -20,38 +20,34 @@ class Tally:
         # Row 0 is the loss, which all labels share; then one row for each part. float64: sums of a whole epoch.
         self._sums = torch.zeros(1 + len(PARTS), labels, dtype=_widest(device), device=device)
         self._alpha = torch.zeros(labels, device=device)
-        self._added = torch.zeros((), dtype=torch.int64, device=device)
-        self._first_bad = torch.full((), -1, dtype=torch.int64, device=device)
+        self._good = torch.zeros((), dtype=torch.int64, device=device)  # batches before the first bad one
         self.batches = 0
 
     def add(self, parts: LossParts) -> None:
         """Add a batch, on the device and in place, so that a captured step can do it; ``count`` tells the host."""
         loss = parts.loss.detach()
         rows = [loss.expand(self._sums.shape[1]), *(getattr(parts, name) for name in PARTS)]
-        self._sums += torch.stack([row.to(self._sums.dtype) for row in rows])
+        self._sums += torch.stack([row.float() for row in rows])
         self._alpha.copy_(parts.alpha)
-        bad = (self._first_bad < 0) & ~loss.isfinite()
-        self._first_bad.copy_(torch.where(bad, self._added, self._first_bad))
-        self._added += 1
+        self._good += self._sums[0, 0].isfinite()  # a sum with a loss that is not finite stays so
 
     def count(self, batches: int) -> None:
         self.batches += batches
 
     def reset(self) -> None:
         """Begin a new epoch, in the same memory."""
-        for tensor in (self._sums, self._alpha, self._added):
+        for tensor in self.tensors().values():
             tensor.zero_()
-        self._first_bad.fill_(-1)
         self.batches = 0
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the sums themselves, by name."""
-        return {"sums": self._sums, "alpha": self._alpha, "added": self._added, "first_bad": self._first_bad}
+        return {"sums": self._sums, "alpha": self._alpha, "good": self._good}
 
     def first_bad(self) -> int | None:
         """Return the number of the first batch whose loss was not finite, or None. Waits for the device."""
-        found = int(self._first_bad)
-        return None if found < 0 else found
+        good = int(self._good)
+        return good if good < self.batches else None
 
     def means(self) -> dict[str, float]:
         """Return the loss, and its parts as means over labels. Waits for the device."""
