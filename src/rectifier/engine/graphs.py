@@ -63,15 +63,18 @@ class Graphs:
         self, window: list[Batch], kept: dict[str, Tensor], random: Tensor
     ) -> tuple[torch.cuda.CUDAGraph, list[Batch]]:
         fixed = [Batch(*(tensor.clone() for tensor in batch)) for batch in window]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries choose and set up their kernels the first time
+        current = torch.cuda.current_stream()
+        # A graph keeps the workspaces that cuBLAS has for the stream it is captured on. Two graphs that run at the same
+        # time must not share them, so a lane captures on its own stream; the default one cannot be captured.
+        stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):  # libraries choose and set up their kernels the first time
             self._work(fixed)
-        torch.cuda.current_stream().wait_stream(aside)
+        current.wait_stream(stream)
         self._recall(kept, random)
         graph = torch.cuda.CUDAGraph()
         # Other threads, as those that read images ahead, may go on using the device meanwhile.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._work(fixed)
         return graph, fixed
 
