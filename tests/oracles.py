@@ -170,3 +170,23 @@ def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: list[int]) -
         if shares:
             per_label.append(sum(shares) / len(shares))
     return sum(per_label) / len(per_label) if per_label else math.nan
+
+
+def cosine_logits(features: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+    """Return each sample's cosine with each class, 0 where one has no direction."""
+    rows = []
+    for sample in features:
+        row, column = [], 0
+        for label, size in enumerate(sizes):
+            own = sample if sample.dim() == 1 else sample[label]
+            for _ in range(size):
+                row.append(cosine(own.unbind(), weight[column].unbind()))
+                column += 1
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+def cosine(x: tuple[Tensor, ...], y: tuple[Tensor, ...]) -> Tensor:
+    dot = sum(a * b for a, b in zip(x, y, strict=True))
+    squares = sum(a * a for a in x) * sum(b * b for b in y)
+    return dot / squares.sqrt() if squares > 0 else 0 * dot

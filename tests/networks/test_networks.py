@@ -227,6 +227,19 @@ def test_a_wrong_option_is_refused(name: str, options: dict, message: str) -> No
         build_network(name, [3], (96, 96, 3), **options)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_can_end_in_cosines(name: str) -> None:
+    shape = (*TRIED.get(name, (8, 9)), 3)
+    with torch.device("meta"):
+        linear = build_network(name, [3, 4], shape)
+        network = build_network(name, [3, 4], shape, classifier="cosine")
+        assert network(torch.empty(2, *network.sample_shape)).logits.shape == (2, 7)
+    assert set(linear.state_dict()) - set(network.state_dict()) == {"head.classifier.bias"}
+    assert network.head.classifier.weight.shape == linear.head.classifier.weight.shape
+    with pytest.raises(ValueError, match=r"classifier to be one of 'linear', 'cosine', but got 'cosin'.*mean 'cosine'"):
+        build_network(name, [3, 4], shape, classifier="cosin")
+
+
 def test_every_network_says_what_it_is_and_what_it_was_made_for() -> None:
     for name, architecture in NETWORKS.items():
         assert architecture.about

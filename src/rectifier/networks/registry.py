@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from rectifier import check
 from rectifier.columns import Sizes
@@ -16,6 +13,7 @@ from rectifier.networks.backbone import LIBRARIES, backbone
 from rectifier.networks.cifarnet import cifarnet
 from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
+from rectifier.networks.initial import seeded
 from rectifier.networks.mlp import mlp
 from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
@@ -59,16 +57,17 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
         seed: fixes the initial weights and leaves PyTorch's own random state as it was. None draws from that.
         options: those of the network; see its builder.
 
+    >>> import torch
     >>> network = build_network("deepid2", [2] * 40, (55, 47, 3), seed=0)
     >>> logits, features = network(torch.randn(8, 3, 55, 47))
     >>> logits.shape, features.shape
     (torch.Size([8, 80]), torch.Size([8, 40, 64]))
     >>> build_network("resnet32", [10], (8, 8, 1), depht=20)
     Traceback (most recent call last):
-    TypeError: Expected every option to be among depth, branch, dropout, but got 'depht'. Did you mean 'depth'?
+    TypeError: Expected every option to be among depth, branch, ..., but got 'depht'. Did you mean 'depth'?
     """
     library, colon, model = str(name).partition(":")
-    with _seeded(seed):
+    with seeded(seed):
         if colon and library in LIBRARIES:
             return backbone(library, model, sizes, shape, **options)
         check.raise_all([check.choice("network", name, (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES)))])
@@ -91,17 +90,7 @@ def network_options(name: str) -> tuple[str, ...]:
     """Return the names of a network's options.
 
     >>> network_options("deepid2")
-    ('local', 'branch', 'dropout')
+    ('local', 'branch', 'dropout', 'classifier')
     """
     parameters = inspect.signature(NETWORKS[name].build).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
-
-
-@contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU, so no device's state is touched
-        torch.default_generator.manual_seed(seed)
-        yield
