@@ -9,14 +9,19 @@ from typing import Any
 
 from rectifier import check
 from rectifier.columns import Sizes
+from rectifier.networks.anet import anet
 from rectifier.networks.backbone import LIBRARIES, backbone
 from rectifier.networks.cifarnet import cifarnet
+from rectifier.networks.darn import darn
+from rectifier.networks.ddan import ddan
 from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
+from rectifier.networks.fashionnet import fashionnet
 from rectifier.networks.initial import seeded
 from rectifier.networks.mlp import mlp
 from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
+from rectifier.networks.panda import panda
 from rectifier.networks.resnet import resnet
 from rectifier.networks.resnet50 import resnet50
 
@@ -41,6 +46,11 @@ NETWORKS = {
     "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3), 0.1),
     "densenet": Architecture(densenet, "DenseNet for small images; depth=40, growth=12", (32, 32, 3), 0.1),
     "resnet50": Architecture(resnet50, "ResNet50 for large images", (224, 224, 3), 0.1),
+    "panda": Architecture(panda, "PANDA, a network for each part; parts=face or grid", (112, 112, 3), 0.01),
+    "anet": Architecture(anet, "ANet for faces, locally shared weights, shifted crops", (61, 53, 3), 0.02),
+    "ddan": Architecture(ddan, "DDAN for clothing, four NIN units, three layers a label", (227, 227, 3), 0.005),
+    "darn": Architecture(darn, "DARN for clothing, five NIN units, a tree of layers", (227, 227, 3), 0.005),
+    "fashionnet": Architecture(fashionnet, "FashionNet for clothing, VGG-16 without landmarks", (224, 224, 3), 0.005),
     "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1), 0.05),
 }
 
