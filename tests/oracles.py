@@ -170,3 +170,52 @@ def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: list[int]) -
         if shares:
             per_label.append(sum(shares) / len(shares))
     return sum(per_label) / len(per_label) if per_label else math.nan
+
+
+def cosine_logits(features: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+    """Return each sample's cosine with each class, 0 where one has no direction."""
+    rows = []
+    for sample in features:
+        row, column = [], 0
+        for label, size in enumerate(sizes):
+            own = sample if sample.dim() == 1 else sample[label]
+            for _ in range(size):
+                row.append(cosine(own.unbind(), weight[column].unbind()))
+                column += 1
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+def cosine(x: tuple[Tensor, ...], y: tuple[Tensor, ...]) -> Tensor:
+    dot = sum(a * b for a, b in zip(x, y, strict=True))
+    squares = sum(a * a for a in x) * sum(b * b for b in y)
+    return dot / squares.sqrt() if squares > 0 else 0 * dot
+
+
+def part_by_part(
+    weights: list[tuple[Tensor, Tensor]], images: Tensor, windows: list[tuple[int, int, int, int]], side: int
+) -> Tensor:
+    """Return PANDA's features: one part after the other, each by a network of its own.
+
+    ``weights`` are those of the four convolutions and of the fully connected layer, all parts in turn in each.
+    """
+    features = []
+    for part, (top, bottom, left, right) in enumerate(windows):
+        maps = images[:, :, top:bottom, left:right]
+        maps = torch.nn.functional.interpolate(maps, (side, side), mode="bilinear", antialias=True)
+        for weight, bias in weights[:-1]:
+            own, added = weight.chunk(len(windows))[part], bias.chunk(len(windows))[part]
+            maps = torch.nn.functional.conv2d(maps, own, added, padding=own.shape[-1] // 2).clamp(min=0)
+            maps = response_norm(torch.nn.functional.max_pool2d(maps, 2))
+        weight, bias = (tensor.chunk(len(windows))[part] for tensor in weights[-1])
+        features.append((maps.flatten(1) @ weight.flatten(1).T + bias).clamp(min=0))
+    return torch.cat(features, 1)
+
+
+def response_norm(maps: Tensor) -> Tensor:
+    """Divide by (1 + 0.0001 / 5 times the squares of 5 neighbouring maps) to the power of 0.75, map by map."""
+    normalised = []
+    for c in range(maps.shape[1]):
+        squares = maps[:, max(0, c - 2) : c + 3].square().sum(1)
+        normalised.append(maps[:, c] / (1 + 0.0001 / 5 * squares) ** 0.75)
+    return torch.stack(normalised, 1)

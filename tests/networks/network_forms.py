@@ -23,10 +23,26 @@ FORMS = {
     "densenet": ("densenet", {"depth": 10, "growth": 4}),
     "densenet-bc": ("densenet", {"depth": 16, "growth": 4, "bottleneck": True, "compression": 0.5, "dropout": 0.2}),
     "resnet50": ("resnet50", {}),
+    "panda": ("panda", {"side": 24, "maps": 6, "features": 8}),
+    "panda grid": ("panda", {"parts": "grid", "side": 16, "maps": 6, "features": 8, "branch": 5, "dropout": 0.1}),
+    "anet": ("anet", {"shift": 5}),
+    "ddan": ("ddan", {"branch": 16}),
+    "darn": ("darn", {"shared": (48, 32), "branch": 16}),
+    "fashionnet": ("fashionnet", {"shared": (48, 32)}),
     "mlp": ("mlp", {}),
     "mlp deep": ("mlp", {"hidden": (32, 16), "branch": 8, "dropout": 0.2}),
 }
-TRIED = {"deepid2": (39, 41), "mtct": (71, 75), "cifarnet": (12, 9), "resnet50": (33, 40)}  # else 8 x 9
+TRIED = {  # else 8 x 9
+    "deepid2": (39, 41),
+    "mtct": (71, 75),
+    "cifarnet": (12, 9),
+    "resnet50": (33, 40),
+    "panda": (20, 23),
+    "anet": (40, 38),
+    "ddan": (43, 39),
+    "darn": (75, 71),
+    "fashionnet": (32, 39),
+}
 
 
 def make(form: str, layout: str = "mixed", channels: int = 3, seed: int = 0) -> Network:

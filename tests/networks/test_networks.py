@@ -13,6 +13,7 @@ from rectifier.networks.registry import NETWORKS, build_network, network_options
 
 # The smallest images that each takes, and some that it was published for or that are likely.
 SMALLEST = {"deepid2": 31, "mtct": 71, "cifarnet": 4, "resnet32": 3, "densenet": 4, "resnet50": 17, "mlp": 1}
+SMALLEST |= {"panda": 16, "anet": 31 + 6, "ddan": 39, "darn": 71, "fashionnet": 32}
 SHAPES = {
     "deepid2": [(55, 47), (64, 64), (31, 40)],
     "mtct": [(96, 80), (71, 71)],
@@ -21,6 +22,11 @@ SHAPES = {
     "densenet": [(32, 32), (8, 8), (4, 7)],
     "resnet50": [(64, 48), (17, 33)],
     "mlp": [(8, 8), (1, 1)],
+    "panda": [(112, 112), (55, 47), (16, 31)],
+    "anet": [(61, 53), (64, 64), (37, 43)],
+    "ddan": [(227, 227), (96, 80), (39, 41)],
+    "darn": [(227, 227), (96, 80), (71, 76)],
+    "fashionnet": [(224, 224), (64, 48), (32, 63)],
 }
 
 
@@ -36,7 +42,7 @@ def test_every_network_takes_every_layout_and_shape(name: str, channels: int) ->
             assert output.logits.shape == (2, sum(sizes))
             assert output.features.shape[0] == 2
             assert network.sizes == tuple(sizes)
-            branched = name in ("deepid2", "mtct")
+            branched = name in ("deepid2", "mtct", "ddan", "darn")
             assert output.features.dim() == (3 if branched else 2)
             assert not branched or output.features.shape[1] == len(sizes)
 
@@ -220,11 +226,31 @@ def test_an_unknown_option_is_answered_with_the_nearest(name: str) -> None:
         ("mtct", {"branch": "512"}, "branch to be a width"),
         ("resnet50", {"branch": (64, 0)}, "branch to be a width"),
         ("mlp", {"hidden": True, "branch": 2.5}, "hidden to be a width.*\n.*branch to be a width"),
+        ("panda", {"parts": "faces"}, "parts to be one of .*Did you mean 'face'"),
+        ("panda", {"side": 15, "maps": 0}, "side to be an integer, 16 or more, but got 15.*\n.*maps to be a positive"),
+        ("anet", {"shift": -1, "region": 0}, "region to be a positive.*\n.*shift to be a number of pixels, 0 or more"),
+        ("anet", {"features": 1.5}, "features to be a positive integer"),
+        ("darn", {"shared": -1}, "shared to be a width"),
+        ("ddan", {"dropout": 1}, "dropout to be a number from 0 and below 1"),
+        ("fashionnet", {"shared": (64, True)}, "shared to be a width"),
     ],
 )
 def test_a_wrong_option_is_refused(name: str, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_network(name, [3], (96, 96, 3), **options)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_can_end_in_cosines(name: str) -> None:
+    shape = (*TRIED.get(name, (8, 9)), 3)
+    with torch.device("meta"):
+        linear = build_network(name, [3, 4], shape)
+        network = build_network(name, [3, 4], shape, classifier="cosine")
+        assert network(torch.empty(2, *network.sample_shape)).logits.shape == (2, 7)
+    assert set(linear.state_dict()) - set(network.state_dict()) == {"head.classifier.bias"}
+    assert network.head.classifier.weight.shape == linear.head.classifier.weight.shape
+    with pytest.raises(ValueError, match=r"classifier to be one of 'linear', 'cosine', but got 'cosin'.*mean 'cosine'"):
+        build_network(name, [3, 4], shape, classifier="cosin")
 
 
 def test_every_network_says_what_it_is_and_what_it_was_made_for() -> None:

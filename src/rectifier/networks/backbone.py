@@ -24,6 +24,7 @@ def backbone(
     pretrained: bool = False,
     branch: Widths = 0,
     dropout: float = 0.0,
+    classifier: str = "linear",
     **options: Any,
 ) -> Network:
     """Build a network of another library with our head in place of its classifier.
@@ -36,13 +37,14 @@ def backbone(
         pretrained: start from the library's weights, which it may download. Never happens unless asked for.
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped of the input of every layer of the head.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
         options: passed on to the library.
     """
-    check.raise_all([check.choice("library", library, tuple(LIBRARIES)), *head_complaints(branch, dropout)])
+    check.raise_all([check.choice("library", library, tuple(LIBRARIES)), *head_complaints(branch, dropout, classifier)])
     known = image_shape(f"{library}:{name}", shape)
     trunk = LIBRARIES[library](_installed(library), name, known[2], pretrained, options)
     features = _features(f"{library}:{name}", trunk, known)
-    return Network(trunk, features, sizes, known, branch=branch, dropout=dropout)
+    return Network(trunk, features, sizes, known, branch=branch, dropout=dropout, classifier=classifier)
 
 
 def _from_timm(timm: Any, name: str, channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:

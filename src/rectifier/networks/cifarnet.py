@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from math import ceil
 
 from torch import nn
@@ -12,7 +13,7 @@ from rectifier import check
 from rectifier.columns import Sizes
 from rectifier.networks.initial import he, truncated_normal
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, dropout_complaint, image_shape, widths_complaint
+from rectifier.networks.options import Widths, classifier_complaint, dropout_complaint, image_shape, widths_complaint
 
 SMALLEST = {"tensorflow": 4, "cuda-convnet": 8}
 """The side at which the last pooling has two places to pool."""
@@ -25,6 +26,7 @@ def cifarnet(
     form: str = "tensorflow",
     branch: Widths = 0,
     dropout: float | None = None,
+    classifier: str = "linear",
 ) -> Network:
     """Build CifarNet.
 
@@ -50,6 +52,7 @@ def cifarnet(
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped between the fully connected layers, in the head where there is but one. None for the
             form's own: 0.5 for ``tensorflow``, 0 for ``cuda-convnet``.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
 
     >>> cifarnet([100], (32, 32, 3)).trunk.fc1.in_features  # 64 maps of 8 x 8
     4096
@@ -59,15 +62,17 @@ def cifarnet(
             check.choice("form", form, tuple(SMALLEST)),
             widths_complaint("branch", branch),
             None if dropout is None else dropout_complaint(dropout),
+            classifier_complaint(classifier),
         ]
     )
     height, width, channels = image_shape(f"cifarnet in form {form!r}", shape, SMALLEST[form])
     shape = (height, width, channels)
     if form == "cuda-convnet":
-        return Network(_cuda_convnet(*shape), 64, sizes, shape, branch=branch, dropout=dropout or 0.0)
-    network = Network(_tensorflow(*shape, 0.5 if dropout is None else dropout), 192, sizes, shape, branch=branch)
-    truncated_normal(network.head.classifier, 1 / 192, bias=0.0)
-    return network
+        trunk, share = _cuda_convnet(*shape), dropout or 0.0
+        return Network(trunk, 64, sizes, shape, branch=branch, dropout=share, classifier=classifier)
+    trunk = _tensorflow(*shape, 0.5 if dropout is None else dropout)
+    draw = partial(truncated_normal, std=1 / 192, bias=0.0)
+    return Network(trunk, 192, sizes, shape, branch=branch, classifier=classifier, draw=draw)
 
 
 def _tensorflow(height: int, width: int, channels: int, dropout: float) -> nn.Sequential:

@@ -20,7 +20,13 @@ SMALLEST = 31
 
 
 def deepid2(
-    sizes: Sizes, shape: Sequence[int], *, local: bool = False, branch: Widths = 64, dropout: float = 0.0
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    local: bool = False,
+    branch: Widths = 64,
+    dropout: float = 0.0,
+    classifier: str = "linear",
 ) -> Network:
     """Build DeepID2 with a branch for each label.
 
@@ -38,6 +44,7 @@ def deepid2(
         local: the third and fourth convolution as in the original.
         branch: the width of each label's own layer.
         dropout: the share dropped of the 160 features and of each branch.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
 
     >>> network = deepid2([2] * 40, (55, 47, 3))
     >>> network.trunk.joined.in_features  # 1,200 + 960
@@ -48,12 +55,14 @@ def deepid2(
     check.raise_all(
         [
             check.number("local", local, "True or False", isinstance(local, bool)),
-            *head_complaints(branch, dropout),
+            *head_complaints(branch, dropout, classifier),
         ]
     )
     height, width, channels = image_shape("deepid2", shape, SMALLEST)
     trunk = DeepID2(height, width, channels, local)
-    return Network(trunk, FEATURES, sizes, (height, width, channels), branch=branch, dropout=dropout)
+    return Network(
+        trunk, FEATURES, sizes, (height, width, channels), branch=branch, dropout=dropout, classifier=classifier
+    )
 
 
 FEATURES = 160
@@ -64,7 +73,7 @@ class DeepID2(nn.Module):
 
     def __init__(self, height: int, width: int, channels: int, local: bool) -> None:
         super().__init__()
-        third = (_third(height), _third(width))
+        third = (third_side(height), third_side(width))
         pooled = (third[0] // 2, third[1] // 2)
         fourth = (pooled[0] - 1, pooled[1] - 1)
         self.conv1 = nn.Conv2d(channels, 20, 4)
@@ -82,10 +91,10 @@ class DeepID2(nn.Module):
         return relu(self.joined(torch.cat([third.flatten(1), fourth.flatten(1)], 1)))
 
 
-def _third(side: int) -> int:
+def third_side(side: int) -> int:
     """Return the side of the third convolution's maps.
 
-    >>> _third(55), _third(47)
+    >>> third_side(55), third_side(47)
     (10, 8)
     """
     return ((side - 3) // 2 - 2) // 2 - 2

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from rectifier import check
 from rectifier.columns import Sizes
-from rectifier.networks.initial import he
+from rectifier.networks.initial import he, zero_bias
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, count_complaint, dropout_complaint, image_shape, widths_complaint
+from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
 
 SMALLEST = 4
 """The side at which the second pooling has two places to pool: 4, 2, 1."""
@@ -29,6 +29,7 @@ def densenet(
     compression: float = 1.0,
     branch: Widths = 0,
     dropout: float = 0.0,
+    classifier: str = "linear",
 ) -> Network:
     """Build a densely connected network for small images.
 
@@ -51,6 +52,7 @@ def densenet(
         compression: the share of maps kept between blocks, above 0 and at most 1.
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped after each convolution but the first.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
 
     >>> network = densenet([10], (32, 32, 3))
     >>> sum(parameter.numel() for parameter in network.parameters())
@@ -64,15 +66,13 @@ def densenet(
             count_complaint("growth", growth),
             check.number("bottleneck", bottleneck, "True or False", isinstance(bottleneck, bool)),
             check.share("compression", compression),
-            widths_complaint("branch", branch),
-            dropout_complaint(dropout),
+            *head_complaints(branch, dropout, classifier),
         ]
     )
     height, width, channels = image_shape("densenet", shape, SMALLEST)
     trunk = DenseNet(channels, (depth - 4) // step, growth, bottleneck, compression, dropout)
-    network = Network(trunk, trunk.features, sizes, (height, width, channels), branch=branch)
-    nn.init.zeros_(network.head.classifier.bias)
-    return network
+    shape = (height, width, channels)
+    return Network(trunk, trunk.features, sizes, shape, branch=branch, classifier=classifier, draw=zero_bias)
 
 
 class DenseNet(nn.Module):

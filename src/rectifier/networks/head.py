@@ -7,15 +7,23 @@ weight is distributed as in ``nn.Linear`` layers made one by one.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn.functional import linear, relu
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
-from rectifier.networks.options import Widths, as_widths, count_complaint, dropout_complaint, widths_complaint
+from rectifier.networks.options import (
+    Widths,
+    as_widths,
+    classifier_complaint,
+    count_complaint,
+    dropout_complaint,
+    widths_complaint,
+)
 from rectifier.networks.output import Output
 
 
@@ -26,13 +34,16 @@ class MultiLabelHead(nn.Module):
     Without ``hidden`` all labels are classified from the shared input. The features returned are what the classifiers
     see, before dropout: ``(N, A, D)``, or the input itself where there are no branches.
 
-    ``classifier.weight`` is ``(K, D)`` and ``classifier.bias`` ``(K,)`` in every case, one row for each class.
+    ``classifier.weight`` is ``(K, D)`` in every case, one row for each class. A ``linear`` classifier has a
+    ``classifier.bias`` ``(K,)``. A ``cosine`` classifier has None: a logit is the cosine between the features and the
+    class's weights, from -1 to 1; a scale is for the loss to bring.
 
     Args:
         in_features: the width of the shared input.
         sizes: the classes of each label, or a ``LabelSpace``.
         hidden: the widths of each branch's layers; 0 for none.
         dropout: the share dropped of the input of every layer, the classifiers' included.
+        classifier: ``"linear"`` or ``"cosine"``.
 
     >>> head = MultiLabelHead(160, [2] * 40, hidden=(64,))
     >>> logits, features = head(torch.randn(8, 160))
@@ -40,13 +51,22 @@ class MultiLabelHead(nn.Module):
     (torch.Size([8, 80]), torch.Size([8, 40, 64]))
     """
 
-    def __init__(self, in_features: int, sizes: Sizes, *, hidden: Widths = (64,), dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        sizes: Sizes,
+        *,
+        hidden: Widths = (64,),
+        dropout: float = 0.0,
+        classifier: str = "linear",
+    ) -> None:
         super().__init__()
         check.raise_all(
             [
                 count_complaint("in_features", in_features),
                 widths_complaint("hidden", hidden),
                 dropout_complaint(dropout),
+                classifier_complaint(classifier),
             ]
         )
         self.sizes = columns.as_sizes(sizes)
@@ -57,8 +77,9 @@ class MultiLabelHead(nn.Module):
         # The first layers of all branches read one input, so they are the rows of one matrix.
         self.entry = nn.Linear(in_features, labels * widths[0]) if widths else None
         self.deeper = nn.ModuleList(BranchLinear(labels, before, after) for before, after in pairwise(widths))
+        own, shared = (LabelCosine, SharedCosine) if classifier == "cosine" else (LabelClassifier, nn.Linear)
         self.classifier: nn.Linear | LabelClassifier = (
-            LabelClassifier(widths[-1], self.sizes) if widths else nn.Linear(in_features, sum(self.sizes))
+            own(widths[-1], self.sizes) if widths else shared(in_features, sum(self.sizes))
         )
 
     def forward(self, shared: Tensor) -> Output:
@@ -105,10 +126,10 @@ class LabelClassifier(nn.Module):
     order: Tensor | None
     place: Tensor | None
 
-    def __init__(self, features: int, sizes: tuple[int, ...]) -> None:
+    def __init__(self, features: int, sizes: tuple[int, ...], bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(sum(sizes), features))
-        self.bias = nn.Parameter(torch.empty(sum(sizes)))
+        self.bias = nn.Parameter(torch.empty(sum(sizes))) if bias else None
         groups = columns.size_groups(sizes)
         self.blocks = tuple((len(group), max(sizes[label] for label in group)) for group in groups)
         order = torch.tensor(list(chain.from_iterable(groups))) if len(groups) > 1 else None
@@ -122,15 +143,19 @@ class LabelClassifier(nn.Module):
         _as_linear(self.weight, self.bias)
 
     def forward(self, features: Tensor) -> Tensor:
+        return self._classify(features, self.weight, self.bias)
+
+    def _classify(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
         by_label = features.transpose(0, 1)
         if self.order is not None:
             by_label = by_label.index_select(0, self.order)
         rows = [labels * width for labels, width in self.blocks]
         inputs = by_label.split([labels for labels, _ in self.blocks])
-        weights, biases = self._padded(self.weight).split(rows), self._padded(self.bias).split(rows)
+        weights, biases = self._padded(weight).split(rows), self._padded(bias).split(rows)
         products = [
-            torch.baddbmm(bias.view(labels, 1, width), block, weight.view(labels, width, -1).transpose(1, 2))
-            for (labels, width), block, weight, bias in zip(self.blocks, inputs, weights, biases, strict=True)
+            torch.baddbmm(added.view(labels, 1, width), block, own.view(labels, width, -1).transpose(1, 2))
+            for (labels, width), block, own, added in zip(self.blocks, inputs, weights, biases, strict=True)
         ]
         logits = torch.cat([product.transpose(0, 1).flatten(1) for product in products], 1)
         return logits if self.place is None else logits.index_select(1, self.place)
@@ -144,8 +169,45 @@ class LabelClassifier(nn.Module):
         return padded.index_copy(0, self.place, rows)
 
 
-def _as_linear(weight: Tensor, bias: Tensor) -> None:
+class SharedCosine(nn.Linear):
+    """The cosines between features ``(N, D)``, which all labels share, and the weights of each class: ``(N, K)``."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        with _single_precision(features):
+            return linear(_unit(features), _unit(self.weight))
+
+
+class LabelCosine(LabelClassifier):
+    """The cosines between each label's features ``(N, A, D)`` and the weights of its classes: ``(N, K)``."""
+
+    def __init__(self, features: int, sizes: tuple[int, ...]) -> None:
+        super().__init__(features, sizes, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        with _single_precision(features):
+            return self._classify(_unit(features), _unit(self.weight), None)
+
+
+def _single_precision(tensor: Tensor) -> AbstractContextManager[object]:
+    """Keep autocast out: what tells two classes apart may be a small difference of cosines."""
+    return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Scale vectors to length 1, in float32 or better. One of length 0 has no direction and stays as it is."""
+    vectors = vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    # Not a small number in place of 0, as is common: the gradient would be multiplied by its inverse.
+    scaled: Tensor = vectors / length.where(length > 0, 1)
+    return scaled
+
+
+def _as_linear(weight: Tensor, bias: Tensor | None) -> None:
     """Draw as ``nn.Linear`` does, whose bound depends on the number of inputs alone."""
     bound = 1 / math.sqrt(weight.shape[-1])
     nn.init.uniform_(weight, -bound, bound)
-    nn.init.uniform_(bias, -bound, bound)
+    if bias is not None:
+        nn.init.uniform_(bias, -bound, bound)

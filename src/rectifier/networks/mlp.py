@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 
 from torch import nn
 
 from rectifier import check
 from rectifier.columns import Sizes
+from rectifier.networks.connected import fully_connected
 from rectifier.networks.network import Network
 from rectifier.networks.options import Shape, Widths, as_widths, head_complaints, image_shape, widths_complaint
 
 
 def mlp(
-    sizes: Sizes, shape: Sequence[int], *, hidden: Widths = (256,), branch: Widths = 0, dropout: float = 0.0
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    hidden: Widths = (256,),
+    branch: Widths = 0,
+    dropout: float = 0.0,
+    classifier: str = "linear",
 ) -> Network:
     """Build fully connected layers with ReLU on the flattened input; weights as ``nn.Linear`` draws them.
 
@@ -25,6 +31,7 @@ def mlp(
         hidden: the widths of the shared layers; 0 for none, which makes a linear model.
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped after each shared layer and of the input of every layer of the head.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
 
     >>> import torch
     >>> mlp([3, 2], (20,))(torch.randn(8, 20)).logits.shape
@@ -32,14 +39,11 @@ def mlp(
     >>> mlp([10], (8, 8, 1))(torch.randn(8, 1, 8, 8)).features.shape
     torch.Size([8, 256])
     """
-    check.raise_all([widths_complaint("hidden", hidden), *head_complaints(branch, dropout)])
+    check.raise_all([widths_complaint("hidden", hidden), *head_complaints(branch, dropout, classifier)])
     known = _vector_or_image(shape)
     widths = (prod(known), *as_widths(hidden))
-    layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in pairwise(widths):
-        dropped = [nn.Dropout(dropout)] if len(layers) > 1 else []  # the head drops what the last layer gives
-        layers += [*dropped, nn.Linear(before, after), nn.ReLU()]
-    return Network(nn.Sequential(*layers), widths[-1], sizes, known, branch=branch, dropout=dropout)
+    trunk = nn.Sequential(nn.Flatten(), *fully_connected(widths[0], hidden, dropout))
+    return Network(trunk, widths[-1], sizes, known, branch=branch, dropout=dropout, classifier=classifier)
 
 
 def _vector_or_image(shape: Sequence[int]) -> Shape:

@@ -10,6 +10,7 @@ from rectifier import check
 from rectifier.columns import Sizes
 from rectifier.networks.initial import he
 from rectifier.networks.network import Network
+from rectifier.networks.nin import nin_units
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
 SMALLEST = 71
@@ -19,7 +20,14 @@ UNITS = ((96, 11), (256, 5), (384, 3), (512, 3), (512, 3))
 """Of each unit: its maps, and the side of its filters."""
 
 
-def mtct(sizes: Sizes, shape: Sequence[int], *, branch: Widths = (512, 128), dropout: float = 0.0) -> Network:
+def mtct(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    branch: Widths = (512, 128),
+    dropout: float = 0.0,
+    classifier: str = "linear",
+) -> Network:
     """Build MTCT: five network-in-network units, then three fully connected layers for each label.
 
     The publication: five stacked network-in-network units (Lin et al. 2014: a convolution and two 1x1 convolutions,
@@ -35,28 +43,17 @@ def mtct(sizes: Sizes, shape: Sequence[int], *, branch: Widths = (512, 128), dro
         shape: ``(H, W, C)`` of the images.
         branch: the widths of each label's own layers before its classifier.
         dropout: the share dropped of the input of each fully connected layer.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
 
     >>> import torch
     >>> network = mtct([6, 9, 55], (96, 72, 3))
     >>> network(torch.randn(2, 3, 96, 72)).logits.shape
     torch.Size([2, 70])
     """
-    check.raise_all(head_complaints(branch, dropout))
+    check.raise_all(head_complaints(branch, dropout, classifier))
     height, width, channels = image_shape("mtct", shape, SMALLEST)
-    trunk, features = _units(channels), UNITS[-1][0]
-    return Network(trunk, features, sizes, (height, width, channels), branch=branch, dropout=dropout)
-
-
-def _units(channels: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for unit, (maps, side) in enumerate(UNITS):
-        if unit == 0:  # its filters step over a large image; the others keep the size of theirs
-            layers += [nn.Conv2d(channels, maps, side, stride=4), nn.ReLU()]
-        else:
-            layers += [nn.MaxPool2d(3, 2, ceil_mode=True)]
-            layers += [nn.Conv2d(channels, maps, side, padding=side // 2), nn.ReLU()]
-        layers += [nn.Conv2d(maps, maps, 1), nn.ReLU(), nn.Conv2d(maps, maps, 1), nn.ReLU()]
-        channels = maps
-    trunk = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    trunk = nn.Sequential(*nin_units(channels, UNITS), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     he(trunk, "fan_in")
-    return trunk
+    return Network(
+        trunk, UNITS[-1][0], sizes, (height, width, channels), branch=branch, dropout=dropout, classifier=classifier
+    )

@@ -11,6 +11,9 @@ Shape = tuple[int, ...]
 Widths = int | Sequence[int]
 """The widths of fully connected layers: several, one, or 0 for none."""
 
+CLASSIFIERS = ("linear", "cosine")
+"""The classifiers that a head may end in: weight and bias, or the cosine between features and weights."""
+
 
 def image_shape(network: str, shape: Sequence[int], smallest: int = 1) -> tuple[int, int, int]:
     """Return ``(H, W, C)`` if these are images that the network can take."""
@@ -47,8 +50,12 @@ def dropout_complaint(dropout: object) -> str | None:
     return check.number("dropout", dropout, wanted, check.is_real(dropout) and 0 <= dropout < 1)
 
 
-def head_complaints(branch: object, dropout: object) -> list[str | None]:
-    return [widths_complaint("branch", branch), dropout_complaint(dropout)]
+def classifier_complaint(classifier: object) -> str | None:
+    return check.choice("classifier", classifier, CLASSIFIERS)
+
+
+def head_complaints(branch: object, dropout: object, classifier: object) -> list[str | None]:
+    return [widths_complaint("branch", branch), dropout_complaint(dropout), classifier_complaint(classifier)]
 
 
 def count_complaint(what: str, value: object) -> str | None:

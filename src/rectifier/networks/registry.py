@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from rectifier import check
 from rectifier.columns import Sizes
+from rectifier.networks.anet import anet
 from rectifier.networks.backbone import LIBRARIES, backbone
 from rectifier.networks.cifarnet import cifarnet
+from rectifier.networks.darn import darn
+from rectifier.networks.ddan import ddan
 from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
+from rectifier.networks.fashionnet import fashionnet
+from rectifier.networks.initial import seeded
 from rectifier.networks.mlp import mlp
 from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
+from rectifier.networks.panda import panda
 from rectifier.networks.resnet import resnet
 from rectifier.networks.resnet50 import resnet50
 
@@ -43,6 +46,11 @@ NETWORKS = {
     "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3), 0.1),
     "densenet": Architecture(densenet, "DenseNet for small images; depth=40, growth=12", (32, 32, 3), 0.1),
     "resnet50": Architecture(resnet50, "ResNet50 for large images", (224, 224, 3), 0.1),
+    "panda": Architecture(panda, "PANDA, a network for each part; parts=face or grid", (112, 112, 3), 0.01),
+    "anet": Architecture(anet, "ANet for faces, locally shared weights, shifted crops", (61, 53, 3), 0.02),
+    "ddan": Architecture(ddan, "DDAN for clothing, four NIN units, three layers a label", (227, 227, 3), 0.005),
+    "darn": Architecture(darn, "DARN for clothing, five NIN units, a tree of layers", (227, 227, 3), 0.005),
+    "fashionnet": Architecture(fashionnet, "FashionNet for clothing, VGG-16 without landmarks", (224, 224, 3), 0.005),
     "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1), 0.05),
 }
 
@@ -59,16 +67,17 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
         seed: fixes the initial weights and leaves PyTorch's own random state as it was. None draws from that.
         options: those of the network; see its builder.
 
+    >>> import torch
     >>> network = build_network("deepid2", [2] * 40, (55, 47, 3), seed=0)
     >>> logits, features = network(torch.randn(8, 3, 55, 47))
     >>> logits.shape, features.shape
     (torch.Size([8, 80]), torch.Size([8, 40, 64]))
     >>> build_network("resnet32", [10], (8, 8, 1), depht=20)
     Traceback (most recent call last):
-    TypeError: Expected every option to be among depth, branch, dropout, but got 'depht'. Did you mean 'depth'?
+    TypeError: Expected every option to be among depth, branch, ..., but got 'depht'. Did you mean 'depth'?
     """
     library, colon, model = str(name).partition(":")
-    with _seeded(seed):
+    with seeded(seed):
         if colon and library in LIBRARIES:
             return backbone(library, model, sizes, shape, **options)
         check.raise_all([check.choice("network", name, (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES)))])
@@ -91,17 +100,7 @@ def network_options(name: str) -> tuple[str, ...]:
     """Return the names of a network's options.
 
     >>> network_options("deepid2")
-    ('local', 'branch', 'dropout')
+    ('local', 'branch', 'dropout', 'classifier')
     """
     parameters = inspect.signature(NETWORKS[name].build).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
-
-
-@contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU, so no device's state is touched
-        torch.default_generator.manual_seed(seed)
-        yield

@@ -9,7 +9,7 @@ from torch.nn.functional import pad, relu
 
 from rectifier import check
 from rectifier.columns import Sizes
-from rectifier.networks.initial import he
+from rectifier.networks.initial import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
@@ -17,7 +17,15 @@ SMALLEST = 3
 """The side at which the second halving has two places to halve: 3, 2, 1."""
 
 
-def resnet(sizes: Sizes, shape: Sequence[int], *, depth: int = 32, branch: Widths = 0, dropout: float = 0.0) -> Network:
+def resnet(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    depth: int = 32,
+    branch: Widths = 0,
+    dropout: float = 0.0,
+    classifier: str = "linear",
+) -> Network:
     """Build a residual network for small images.
 
     The publication: 6n + 2 layers. A 3x3 convolution to 16 maps, then three stages of n blocks with 16, 32 and 64 maps;
@@ -33,6 +41,7 @@ def resnet(sizes: Sizes, shape: Sequence[int], *, depth: int = 32, branch: Width
         depth: the number of layers with weights: 8, 14, 20, 26, 32, ...
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped of the input of every layer of the head.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
 
     >>> network = resnet([100], (32, 32, 3))
     >>> sum(parameter.numel() for parameter in network.parameters())
@@ -42,14 +51,21 @@ def resnet(sizes: Sizes, shape: Sequence[int], *, depth: int = 32, branch: Width
     check.raise_all(
         [
             check.number("depth", depth, "6n + 2 for a whole number n: 8, 14, 20, 26, 32 or more", sensible),
-            *head_complaints(branch, dropout),
+            *head_complaints(branch, dropout, classifier),
         ]
     )
     height, width, channels = image_shape("resnet32", shape, SMALLEST)
     trunk = ResNet(channels, blocks=(depth - 2) // 6)
-    network = Network(trunk, WIDTHS[-1], sizes, (height, width, channels), branch=branch, dropout=dropout)
-    nn.init.zeros_(network.head.classifier.bias)
-    return network
+    return Network(
+        trunk,
+        WIDTHS[-1],
+        sizes,
+        (height, width, channels),
+        branch=branch,
+        dropout=dropout,
+        classifier=classifier,
+        draw=zero_bias,
+    )
 
 
 WIDTHS = (16, 32, 64)

@@ -9,7 +9,7 @@ from torch.nn.functional import max_pool2d, relu
 
 from rectifier import check
 from rectifier.columns import Sizes
-from rectifier.networks.initial import he
+from rectifier.networks.initial import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
@@ -22,7 +22,14 @@ STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 EXPANSION = 4
 
 
-def resnet50(sizes: Sizes, shape: Sequence[int], *, branch: Widths = 0, dropout: float = 0.0) -> Network:
+def resnet50(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    branch: Widths = 0,
+    dropout: float = 0.0,
+    classifier: str = "linear",
+) -> Network:
     """Build ResNet50.
 
     The publication: a 7x7 convolution to 64 maps with stride 2, 3x3 max pooling with stride 2, 3 + 4 + 6 + 3 blocks of
@@ -38,6 +45,7 @@ def resnet50(sizes: Sizes, shape: Sequence[int], *, branch: Widths = 0, dropout:
         shape: ``(H, W, C)`` of the images.
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped of the input of every layer of the head.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
 
     >>> import torch
     >>> with torch.device("meta"):  # shapes alone, no memory
@@ -45,12 +53,19 @@ def resnet50(sizes: Sizes, shape: Sequence[int], *, branch: Widths = 0, dropout:
     >>> sum(parameter.numel() for parameter in network.parameters())
     25557032
     """
-    check.raise_all(head_complaints(branch, dropout))
+    check.raise_all(head_complaints(branch, dropout, classifier))
     height, width, channels = image_shape("resnet50", shape, SMALLEST)
     trunk, features = ResNet50(channels), EXPANSION * STAGES[-1][0]
-    network = Network(trunk, features, sizes, (height, width, channels), branch=branch, dropout=dropout)
-    nn.init.zeros_(network.head.classifier.bias)
-    return network
+    return Network(
+        trunk,
+        features,
+        sizes,
+        (height, width, channels),
+        branch=branch,
+        dropout=dropout,
+        classifier=classifier,
+        draw=zero_bias,
+    )
 
 
 class ResNet50(nn.Module):

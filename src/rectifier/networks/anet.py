@@ -1,0 +1,112 @@
+"""ANet, a network for face attributes that the paper compares with (Liu et al. 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, relu
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.networks.deepid2 import third_side
+from rectifier.networks.initial import he
+from rectifier.networks.local import LocalConv2d
+from rectifier.networks.network import Network
+from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
+
+SMALLEST = 31
+"""The side of a crop at which the fourth convolution has one place left: 31, 28, 14, 12, 6, 4, 2, 1."""
+
+MAPS = (20, 40, 60, 80)
+
+
+def anet(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    features: int = 160,
+    region: int = 2,
+    shift: int = 6,
+    branch: Widths = 0,
+    dropout: float = 0.0,
+    classifier: str = "linear",
+) -> Network:
+    """Build ANet: four convolutions on shifted crops, the last two with weights for each region of the face.
+
+    The publication: faces found by another network, LNet; four convolutions, three max poolings and one fully connected
+    layer; the third and the fourth convolution share their weights within the cells of a grid only. It is pre-trained
+    to tell identities. The features of several shifted crops of a face are put together, and a linear support vector
+    machine for each attribute decides on them.
+
+    Ours: faces are taken to be aligned, so there is no LNet, and there are no identities to learn from. Filters and
+    features are as many and as large as in DeepID2, of whose form this is: 20 4x4, 40 3x3, 60 3x3 and 80 2x2, 160
+    features; weights from N(0, 2 / fan_in). Crops are as large as the image less ``shift``, at its four corners and its
+    centre. In evaluation the features are the mean over all crops; in training each image is seen by one crop, drawn
+    from PyTorch's own random state as dropout is. In place of support vector machines stands a linear classifier for
+    each label, trained with the rest of the network by whatever loss the training has. Any size from 31 x 31 beyond
+    ``shift``.
+
+    Args:
+        sizes: the classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images.
+        features: the width of the fully connected layer.
+        region: the side of the cells that share weights, in the third and fourth convolution.
+        shift: how many pixels a crop is smaller than the image, and moves by; 0 for the image itself.
+        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
+        dropout: the share dropped of the input of every layer of the head.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
+
+    >>> network = anet([2] * 40, (61, 53, 3))
+    >>> network.trunk.crop  # as in DeepID2
+    (55, 47)
+    >>> network(torch.randn(8, 3, 61, 53)).features.shape
+    torch.Size([8, 160])
+    """
+    check.raise_all(
+        [
+            count_complaint("features", features),
+            count_complaint("region", region),
+            check.number("shift", shift, "a number of pixels, 0 or more", check.is_natural(shift)),
+            *head_complaints(branch, dropout, classifier),
+        ]
+    )
+    shape = image_shape("anet", shape, SMALLEST + shift)
+    trunk = ANet(*shape, features, region, shift)
+    return Network(trunk, features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
+
+
+class ANet(nn.Module):
+    """The shared layers: images, by way of their crops, to ``features`` features."""
+
+    def __init__(self, height: int, width: int, channels: int, features: int, region: int, shift: int) -> None:
+        super().__init__()
+        self.crop = (height - shift, width - shift)
+        middle = shift // 2
+        corners = ((0, 0), (0, shift), (shift, 0), (shift, shift))
+        self.places = tuple(dict.fromkeys([*corners, (middle, middle)]))  # of each crop's upper left pixel
+        third = (third_side(self.crop[0]), third_side(self.crop[1]))
+        fourth = (third[0] // 2 - 1, third[1] // 2 - 1)
+        self.conv1 = nn.Conv2d(channels, MAPS[0], 4)
+        self.conv2 = nn.Conv2d(MAPS[0], MAPS[1], 3)
+        self.conv3 = LocalConv2d(MAPS[1], MAPS[2], 3, third, region)
+        self.conv4 = LocalConv2d(MAPS[2], MAPS[3], 2, fourth, region)
+        self.connected = nn.Linear(MAPS[3] * fourth[0] * fourth[1], features)
+        he(self, "fan_in")
+
+    def forward(self, images: Tensor) -> Tensor:
+        height, width = self.crop
+        crops = torch.stack([images[:, :, top : top + height, left : left + width] for top, left in self.places])
+        if self.training:
+            row = torch.arange(len(images), device=images.device)
+            drawn = torch.randint(len(self.places), row.shape, device=images.device)
+            return self._features(crops[drawn, row])
+        features: Tensor = self._features(crops.flatten(0, 1)).unflatten(0, crops.shape[:2])
+        return features.mean(0)
+
+    def _features(self, crops: Tensor) -> Tensor:
+        maps = max_pool2d(relu(self.conv1(crops)), 2)
+        maps = max_pool2d(relu(self.conv2(maps)), 2)
+        maps = max_pool2d(relu(self.conv3(maps)), 2)
+        return relu(self.connected(relu(self.conv4(maps)).flatten(1)))

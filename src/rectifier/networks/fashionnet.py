@@ -1,0 +1,85 @@
+"""FashionNet, a network for clothing attributes that the paper compares with (Liu et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.networks.connected import fully_connected
+from rectifier.networks.initial import he
+from rectifier.networks.network import Network
+from rectifier.networks.options import Widths, as_widths, head_complaints, image_shape, widths_complaint
+
+SMALLEST = 32
+"""The side at which the fifth pooling has two places to pool: 32, 16, 8, 4, 2, 1."""
+
+STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+"""Of each stage of VGG-16: the maps of its convolutions, and their number."""
+
+
+def fashionnet(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    shared: Widths = (4096, 4096),
+    branch: Widths = 0,
+    dropout: float = 0.5,
+    classifier: str = "linear",
+) -> Network:
+    """Build the global branch of FashionNet: VGG-16 and a classifier for each label.
+
+    The publication: VGG-16 (Simonyan and Zisserman 2015) up to its fourth stage, then in place of the fifth three
+    branches: one finds the landmarks of clothes, one pools the maps around the landmarks found, one sees the whole.
+    Features of the latter two are joined by a fully connected layer, on which categories, attributes (cross-entropy,
+    weighted by how rare an attribute is) and, by triplets, the identity of clothes are learned. Pre-trained on
+    ImageNet.
+
+    Ours: the global branch alone, since it takes annotated landmarks to learn them, and the pooling takes landmarks:
+    all of VGG-16's convolutions, its two fully connected layers and its dropout. Each label has its linear classifier
+    on them, as there; ``branch`` gives it layers of its own. Weighting attributes is for the loss. Weights from
+    N(0, 2 / fan_in) and no pre-training; but the convolutions are named as in torchvision, so that its weights fit:
+    ``network.trunk.load_state_dict(weights, strict=False)``, which leaves ``classifier`` over. Any size from 32 x 32.
+
+    Args:
+        sizes: the classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images.
+        shared: the widths of the fully connected layers that all labels share.
+        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
+        dropout: the share dropped of the input of each fully connected layer but the first.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
+
+    >>> import torch
+    >>> with torch.device("meta"):  # shapes alone, no memory
+    ...     network = fashionnet([1000], (224, 224, 3))
+    >>> sum(parameter.numel() for parameter in network.parameters())  # VGG-16's
+    138357544
+    """
+    check.raise_all([widths_complaint("shared", shared), *head_complaints(branch, dropout, classifier)])
+    shape = height, width, channels = image_shape("fashionnet", shape, SMALLEST)
+    maps = STAGES[-1][0] * (height // 32) * (width // 32)
+    trunk = FashionNet(channels, fully_connected(maps, shared, dropout))
+    features = (maps, *as_widths(shared))[-1]
+    return Network(trunk, features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
+
+
+class FashionNet(nn.Module):
+    """The shared layers: images to the features of VGG-16."""
+
+    def __init__(self, channels: int, connected: list[nn.Module]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for maps, convolutions in STAGES:
+            for _ in range(convolutions):
+                layers += [nn.Conv2d(channels, maps, 3, padding=1), nn.ReLU()]
+                channels = maps
+            layers += [nn.MaxPool2d(2)]
+        self.features = nn.Sequential(*layers)
+        self.connected = nn.Sequential(*connected)
+        he(self, "fan_in")
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.connected(self.features(images).flatten(1))
+        return features

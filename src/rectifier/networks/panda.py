@@ -1,0 +1,144 @@
+"""PANDA, a network of parts that the paper compares with (Zhang et al. 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, max_pool2d, relu
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.networks.initial import he
+from rectifier.networks.network import Network
+from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
+
+SMALLEST = 16
+"""The side at which the flattest part, the mouth, is three pixels high."""
+
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+PARTS = {
+    "face": {
+        "eyes": (0.38, 0.20, 0.62, 0.80),
+        "nose": (0.46, 0.32, 0.68, 0.68),
+        "mouth": (0.60, 0.28, 0.80, 0.72),
+        "hair": (0.00, 0.05, 0.45, 0.95),
+        "chin": (0.70, 0.20, 1.00, 0.80),
+        "whole": WHOLE,
+    },
+    "grid": {
+        **{
+            f"row {row + 1} of 3, {side}": (row / 3, left, (row + 1) / 3, left + 0.5)
+            for row in range(3)
+            for side, left in (("left", 0.0), ("right", 0.5))
+        },
+        "whole": WHOLE,
+    },
+}
+"""Of each part its top, left, bottom and right, in shares of the image's height and width."""
+
+
+def panda(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    parts: str = "face",
+    side: int = 56,
+    maps: int = 64,
+    features: int = 128,
+    branch: Widths = 0,
+    dropout: float = 0.0,
+    classifier: str = "linear",
+) -> Network:
+    """Build PANDA: a small network for each part of the image and one for the whole, their features joined.
+
+    The publication: parts of persons found by poselets; for each a network of four stages of convolution, max pooling
+    and local response normalisation, then fully connected layers, on patches of 56 x 56; a larger network, pre-trained
+    on ImageNet, for the whole person; the features of all of them joined, and a linear support vector machine for each
+    attribute.
+
+    Ours: parts are fixed windows, since poselets need annotated poses: eyes, nose, mouth, hair, chin and the whole,
+    placed for faces aligned as CelebA's are; ``parts="grid"``, for clothing, has three rows of two windows and the
+    whole. The whole has a network like the parts', so that all are one: as many groups of each convolution as there are
+    parts. They are trained together, by the loss that the training has, with a linear classifier for each label in
+    place of the support vector machines. Filters of 5x5 in the first two stages and 3x3 in the others, normalised over
+    5 of a part's maps; weights from N(0, 2 / fan_in); any size from 16 x 16.
+
+    Args:
+        sizes: the classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images.
+        parts: ``"face"`` or ``"grid"``.
+        side: height and width that every part is brought to, 16 or more.
+        maps: the filters of each convolution, for each part.
+        features: the width of each part's fully connected layer.
+        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
+        dropout: the share dropped of the input of every layer of the head.
+        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
+
+    >>> network = panda([2] * 40, (112, 112, 3))
+    >>> network(torch.randn(2, 3, 112, 112)).features.shape  # 6 x 128
+    torch.Size([2, 768])
+    """
+    check.raise_all(
+        [
+            check.choice("parts", parts, tuple(PARTS)),
+            check.number("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
+            count_complaint("maps", maps),
+            count_complaint("features", features),
+            *head_complaints(branch, dropout, classifier),
+        ]
+    )
+    shape = height, width, channels = image_shape("panda", shape, SMALLEST)
+    windows = [_pixels(window, height, width) for window in PARTS[parts].values()]
+    trunk = PANDA(channels, windows, side, maps, features)
+    return Network(trunk, len(windows) * features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
+
+
+class PANDA(nn.Module):
+    """The shared layers: images, by way of their parts, to ``features`` features of each part, one part after another.
+
+    The networks of all parts are one: each part is a group of the channels, and no layer looks beyond its group.
+    """
+
+    def __init__(
+        self, channels: int, windows: Sequence[tuple[slice, slice]], side: int, maps: int, features: int
+    ) -> None:
+        super().__init__()
+        self.windows, self.side = tuple(windows), side
+        parts = len(windows)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(parts * before, parts * maps, kernel, padding=kernel // 2, groups=parts)
+            for before, kernel in ((channels, 5), (maps, 5), (maps, 3), (maps, 3))
+        )
+        self.norm = nn.LocalResponseNorm(5)
+        # Fully connected within each part: a filter as large as the maps.
+        self.connected = nn.Conv2d(parts * maps, parts * features, side // 16, groups=parts)
+        he(self, "fan_in")
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self._parts(images)
+        for convolution in self.convolutions:
+            maps = self._normalised(max_pool2d(relu(convolution(maps)), 2))
+        return relu(self.connected(maps)).flatten(1)
+
+    def _parts(self, images: Tensor) -> Tensor:
+        """Return ``(N, parts * C, side, side)``."""
+        size = (self.side, self.side)
+        cut = [images[:, :, rows, columns] for rows, columns in self.windows]
+        return torch.cat([interpolate(part, size, mode="bilinear", antialias=True) for part in cut], 1)
+
+    def _normalised(self, maps: Tensor) -> Tensor:
+        by_part = maps.unflatten(1, (len(self.windows), -1))
+        normalised: Tensor = self.norm(by_part.flatten(0, 1)).unflatten(0, by_part.shape[:2])
+        return normalised.flatten(1, 2)
+
+
+def _pixels(window: tuple[float, float, float, float], height: int, width: int) -> tuple[slice, slice]:
+    """Return the rows and the columns of a window.
+
+    >>> _pixels((0.5, 0.25, 1.0, 0.75), 10, 8)
+    (slice(5, 10, None), slice(2, 6, None))
+    """
+    top, left, bottom, right = window
+    return slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width))
