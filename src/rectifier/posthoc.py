@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
-from rectifier.imbalance import Counts, as_count_list
+from rectifier.imbalance import Counts, as_count_list, log_prior
 from rectifier.metrics import class_balanced_accuracy
 
 STRENGTHS = (1, 2, 3, 4, 5)
@@ -37,9 +37,7 @@ def prior_offsets(counts: Counts, tau: float = 1.0) -> Tensor:
     >>> prior_offsets(torch.tensor([90, 10])).exp().round(decimals=2)
     tensor([ 1.1100, 10.0000])
     """
-    labels, _ = as_count_list(counts)
-    shares = [label.double().clamp(min=0.5) / label.double().clamp(min=0.5).sum() for label in labels]
-    return (-tau * torch.cat(shares).log()).float()
+    return (-tau * log_prior(counts)).float()
 
 
 def adjustment_offsets(counts: Counts, strength: float) -> Tensor:
