@@ -33,8 +33,8 @@ def focal(log_p: Tensor, gamma: float) -> Tensor:
 
     1 - p is kept from 0: there the slope of a power below 1 is infinite, and that of the whole is 0.
 
-    >>> focal(torch.tensor([0.5, 1.0]).log(), 2.0)
-    tensor([0.1733, 0.0000])
+    >>> focal(torch.tensor([0.5, 0.9]).log(), 2.0)
+    tensor([0.1733, 0.0011])
     """
     rest = (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny)
     return rest**gamma * -log_p
