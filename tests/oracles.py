@@ -306,3 +306,11 @@ def extended_crl(
             losses.append(distribution(found, level, 100, zero))
         start += size
     return torch.stack(losses)
+
+
+def negative_log_likelihood(logits: Tensor, targets: Tensor, sizes: list[int]) -> list[float]:
+    """Of each label the sum over the samples that have it."""
+    totals = []
+    for label, p in enumerate(softmax_per_label(logits.double(), sizes)):
+        totals.append(sum(-p[i, y].log().item() for i, y in enumerate(targets[:, label].tolist()) if y >= 0))
+    return totals
