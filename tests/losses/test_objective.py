@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 import oracles
-from cases import Batch, batches, make_batch
+from cases import Batch, batches, capture, make_batch
 from rectifier import LabelSpace, LossParts, RectifiedCrossEntropy, class_counts, class_rectification_loss
 from rectifier.losses.adjusted import LogitAdjusted
 from rectifier.losses.asymmetric import Asymmetric
@@ -204,6 +204,61 @@ def test_the_whole_objective_is_one_graph(level: str | None, mixed: bool) -> Non
             partner = partner_of(batch, seed + 5) if mixed else None
             torch.testing.assert_close(compiled(*batch[:3], partner=partner), objective(*batch[:3], partner=partner))
     torch._dynamo.reset()
+
+
+def test_a_compiled_objective_still_refuses_a_wrong_share() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(Objective(CrossEntropy(), SIZES), fullgraph=True, backend="eager")
+    batch = make_batch(SIZES, 20)
+    with pytest.raises(RuntimeError, match="share to be from 0 to 1"):
+        compiled(*batch[:2], partner=(batch.targets, torch.full((20,), 1.5)))
+    torch._dynamo.reset()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode", "ignore:The AccumulateGrad node's stream")
+@pytest.mark.parametrize("name", ["focal", "adjusted", "ldam", "asymmetric"])
+def test_a_captured_objective_waits_for_nothing_and_follows_progress(name: str) -> None:
+    sizes = [2, 2, 2]
+    counts = [torch.tensor([90, 10])] * 3
+    losses = {
+        "focal": Focal(),
+        "adjusted": LogitAdjusted(counts),
+        "ldam": LDAM(counts),
+        "asymmetric": Asymmetric(sizes),
+    }
+    objective = Objective(
+        losses[name],
+        sizes,
+        weights=weights_of(sizes).float(),
+        weights_from=0.5,
+        rectification=Design(kappa=4, anchors="easy", scores="log-probability"),
+        alpha=0.5,
+    ).cuda()
+    batch = make_batch(sizes, 40, dtype=torch.float32, missing=0.1)
+    logits, targets = batch.logits.cuda().requires_grad_(), batch.targets.cuda()
+    partner = (targets.flip(0), torch.full((40,), 0.3, device="cuda"))
+
+    def run() -> tuple[Tensor, Tensor]:
+        value = objective(logits, targets, partner=partner)
+        return value, torch.autograd.grad(value, logits)[0]
+
+    run()  # tables are made once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        objective.set_progress(0.1)
+        run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph, captured = capture(run)
+    values = []
+    for share in (0.1, 0.9):
+        objective.set_progress(share)
+        graph.replay()
+        for got, expected in zip(captured, run(), strict=True):
+            torch.testing.assert_close(got, expected)
+        values.append(captured[0].item())
+    assert values[0] != values[1]
 
 
 def test_parts_come_from_the_same_pass() -> None:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from rectifier import check, columns
 from rectifier.losses.focal import focal, focus_complaint
-from rectifier.losses.sample import check_same_labels
+from rectifier.losses.sample import ProbabilityLoss, check_same_labels
 
 
-class Asymmetric(torch.nn.Module):
+class Asymmetric(ProbabilityLoss):
     """A focal loss with one focus for positives and another for negatives, whose probability is also shifted.
 
     Class 1 is the positive, p its probability under the softmax of both logits. A positive costs
@@ -48,9 +48,9 @@ class Asymmetric(torch.nn.Module):
             wanted = "2 for every label of the asymmetric loss, a negative and a positive class"
             check.fail("sizes", wanted, f"{self.sizes[other[0]]} for {label}")
 
-    def forward(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    def of(self, log_p: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
         check_same_labels(self.sizes, sizes)
-        log_negative, log_positive = columns.log_softmax(logits, sizes).unflatten(1, (-1, 2)).unbind(-1)
+        log_negative, log_positive = log_p.unflatten(1, (-1, 2)).unbind(-1)
         # log(1 - q) = log min(1 - p + shift, 1); without a shift it is log(1 - p) to the last digit.
         log_shift = torch.full_like(log_negative, math.log(self.shift) if self.shift else -math.inf)
         shifted = torch.logaddexp(log_negative, log_shift).clamp(max=0)

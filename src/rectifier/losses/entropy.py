@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from rectifier import columns
-from rectifier.losses.sample import own_values
+from rectifier.losses.sample import ProbabilityLoss, own_values
 
 
-class CrossEntropy(torch.nn.Module):
+class CrossEntropy(ProbabilityLoss):
     """-log p of each sample's own class, one softmax per label (Eq. 2).
 
+    >>> import torch
     >>> CrossEntropy()(torch.zeros(1, 2), torch.tensor([[0]]), (2,))
     tensor([[0.6931]])
     """
 
-    def forward(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        return -own_values(columns.log_softmax(logits, sizes), targets, sizes)
+    def of(self, log_p: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        return -own_values(log_p, targets, sizes)

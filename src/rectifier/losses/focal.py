@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
-from rectifier.losses.sample import own_values
+from rectifier import check
+from rectifier.losses.sample import ProbabilityLoss, own_values
 
 
-class Focal(torch.nn.Module):
+class Focal(ProbabilityLoss):
     """-(1 - p)^gamma log p of each sample's own class; gamma = 0 is cross-entropy.
 
     >>> Focal(gamma=1.0)(torch.zeros(1, 2), torch.tensor([[0]]), (2,))
@@ -21,8 +21,8 @@ class Focal(torch.nn.Module):
         check.raise_all([focus_complaint("gamma", gamma)])
         self.gamma = gamma
 
-    def forward(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        return focal(own_values(columns.log_softmax(logits, sizes), targets, sizes), self.gamma)
+    def of(self, log_p: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        return focal(own_values(log_p, targets, sizes), self.gamma)
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}"

@@ -14,8 +14,8 @@ from rectifier.labels import LabelSpace
 from rectifier.losses.design import Design, check_reduction, reduce_labels
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
 from rectifier.losses.mixed import Partner, Side, both_sides, larger_side
-from rectifier.losses.rectification import Rectification, class_scores, rectify
-from rectifier.losses.sample import SampleLoss
+from rectifier.losses.rectification import Rectification, rectify
+from rectifier.losses.sample import ProbabilityLoss, SampleLoss
 
 
 class LossParts(NamedTuple):
@@ -114,10 +114,11 @@ class Objective(torch.nn.Module):
             sides = [Side(given.targets)]
             if partner is not None:
                 sides = both_sides(given, logits, partner, self.sizes, self.gather)
-            base = per_label = self._mean_loss(given, sides)
+            log_p = columns.log_softmax(given.logits, given.sizes)
+            base = per_label = self._mean_loss(given, log_p, sides)
             mined = None
             if self.design:
-                scores = class_scores(given.logits, given.sizes, self.design)
+                scores = log_p if self.design.scores == "log-probability" else log_p.exp()
                 rectified = (larger_side(sides), given.features, given.sizes, self.design)
                 mined = rectify(scores, *rectified, self.generator, self.gather)
                 per_label = self.alpha * mined.loss + (1 - self.alpha) * base
@@ -129,13 +130,16 @@ class Objective(torch.nn.Module):
         parts = (base, logged.loss, self.alpha, logged.mined_classes, logged.comparisons)
         return LossParts(loss, *(part.detach() for part in parts))
 
-    def _mean_loss(self, given: Inputs, sides: list[Side]) -> Tensor:
+    def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side]) -> Tensor:
         """Return ``(A,)``: for each label the weighted mean over the samples that have it, 0 where none has."""
         weights = self._current_weights(given.logits.dtype)
         totals, counts = [], []
         for side in sides:  # one, or two where images are mixed
             counted = _counted(side, given.sizes, weights, given.logits.dtype)
-            losses = self.sample_loss(given.logits, side.targets, given.sizes)
+            if isinstance(self.sample_loss, ProbabilityLoss):
+                losses = self.sample_loss.of(log_p, side.targets, given.sizes)
+            else:
+                losses = self.sample_loss(given.logits, side.targets, given.sizes)
             totals.append((counted * losses).sum(0))
             counts.append(counted.sum(0))
         total, count = (sum(parts[1:], parts[0]) for parts in (totals, counts))

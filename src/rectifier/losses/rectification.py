@@ -142,14 +142,9 @@ def _per_label(
 ) -> Tensor:
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
-        scores = class_scores(given.logits, given.sizes, design)
+        score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
+        scores = score(given.logits, given.sizes)
         return rectify(scores, given.targets, given.features, given.sizes, design, generator, gather).loss
-
-
-def class_scores(logits: Tensor, sizes: tuple[int, ...], design: Design) -> Tensor:
-    """Return what the class level compares, ``(N, K)``."""
-    score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
-    return score(logits, sizes)
 
 
 def rectify(
@@ -161,7 +156,10 @@ def rectify(
     generator: torch.Generator | None = None,
     gather: bool = False,
 ) -> Rectification:
-    """Compute the loss of every label from ``class_scores`` ``(N, K)`` and checked targets ``(N, A)``."""
+    """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``.
+
+    Where the design asks for log-probabilities, ``scores`` are those.
+    """
     samples, labels = targets.shape
     source = scores if design.level == "class" or features is None else features
     if samples < 2:  # nobody has a positive

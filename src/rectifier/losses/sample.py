@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from rectifier import check, columns
@@ -19,10 +20,20 @@ class SampleLoss(Protocol):
     def __call__(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor: ...
 
 
+class ProbabilityLoss(torch.nn.Module):
+    """A sample loss of the probabilities alone: who has their logarithms already calls ``of`` and saves a softmax."""
+
+    def forward(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        return self.of(columns.log_softmax(logits, sizes), targets, sizes)
+
+    def of(self, log_p: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """Return the loss ``(N, A)`` from log-probabilities ``(N, K)``."""
+        raise NotImplementedError
+
+
 def own_values(values: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Return ``(N, A)``: the value ``(N, K)`` of each sample's own class, 0 where its label is missing.
 
-    >>> import torch
     >>> own_values(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1], [-1]]), (2,))
     tensor([[2.],
             [0.]])
