@@ -189,11 +189,21 @@ def test_nothing_to_mine_is_an_exact_zero_with_a_gradient(level: str, comparison
     assert not gradient.any()
 
 
+@pytest.mark.parametrize("anchors", ["all", "easy"])
+def test_a_certain_mistake_is_the_hardest_negative(anchors: str) -> None:
+    """Its log-probability is 0, and the bits of -0 would read as those of the easiest."""
+    targets = torch.tensor([1, 1, 0, 0, 0, 0])
+    margin = torch.tensor([1.0, 2.0, -1.0, 1e4, 0.5, -3.0])
+    logits = torch.stack([torch.zeros(6), margin], 1)
+    options: dict[str, Any] = {"scores": "log-probability", "anchors": anchors, "kappa": 1}
+    twin = oracles.extended_crl(logits, targets[:, None], sizes=[2], **options)
+    torch.testing.assert_close(class_rectification_loss(logits, targets, **options), twin.sum())
+
+
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e4])
 @pytest.mark.parametrize("anchors", ["all", "easy"])
 @pytest.mark.parametrize("comparison", ["relative", "absolute"])
 def test_extreme_logits_stay_finite(comparison: str, anchors: str, scale: float) -> None:
-    """Certain samples have log-probability 0, whose bits must not read as those of -0."""
     batch = make_batch([2, 5], 40, seed=5, dtype=torch.float32)
     logits = (scale * batch.logits.sign()).requires_grad_()
     value = ours(

@@ -197,11 +197,13 @@ def test_no_focus_and_no_shift_is_cross_entropy() -> None:
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
-def test_negatives_below_the_shift_cost_nothing() -> None:
+@pytest.mark.parametrize("negative", [0.0, 0.5, 4.0])
+def test_negatives_below_the_shift_cost_nothing(negative: float) -> None:
     p = torch.tensor([0.02, 0.049, 0.06, 0.5])
     logits = torch.stack([(1 - p).log(), p.log()], 1).requires_grad_()
-    loss = Asymmetric([2], shift=0.05)(logits, torch.zeros(4, 1, dtype=torch.int64), (2,))
-    assert (loss[:, 0] > 0).tolist() == [False, False, True, True]
+    loss = Asymmetric([2], negative=negative, shift=0.05)(logits, torch.zeros(4, 1, dtype=torch.int64), (2,))
+    assert loss[:2].tolist() == [[0.0], [0.0]]
+    assert (loss[2:] > 0).all()
     loss.sum().backward()
     assert logits.grad is not None
     assert logits.grad.any(1).tolist() == [False, False, True, True]
