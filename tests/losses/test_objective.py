@@ -114,6 +114,14 @@ def test_all_rectification_leaves_the_sample_loss_out(level: str) -> None:
     torch.testing.assert_close(objective(*batch[:3]), class_rectification_loss(*batch[:3], level=level, sizes=SIZES))
 
 
+def test_cosines_are_rectified_at_the_scale_of_their_loss() -> None:
+    batch = make_batch(SIZES, 40, seed=4)
+    ldam = LDAM(class_counts(batch.targets, SIZES), scale=10.0)
+    objective = Objective(ldam, SIZES, rectification=Design(), alpha=1.0)
+    expected = class_rectification_loss(10 * batch.logits, batch.targets, sizes=SIZES)
+    torch.testing.assert_close(objective(*batch[:2]), expected)
+
+
 def test_every_part_changes_the_loss() -> None:
     batch = make_batch([2, 2], 40, seed=5)
     counts = class_counts(batch.targets, [2, 2])
@@ -304,6 +312,7 @@ def test_float32_inside_autocast() -> None:
     [
         ({"weights": torch.ones(3)}, "weights to be 2 numbers of at least 0, one for each class"),
         ({"weights": torch.ones(2), "weights_from": 1.5}, r"weights_from to be a share from 0 to 1, but got 1\.5"),
+        ({"weights_from": 0.5}, "weights to be given together with weights_from, but got None"),
         ({"rectification": Design()}, "alpha to be given together with rectification, but got None"),
         ({"alpha": 0.5}, r"alpha to be None without rectification, but got 0\.5"),
         ({"rectification": Design(), "alpha": 1.5}, "alpha to be from 0 to 1"),

@@ -21,7 +21,7 @@ class LDAM(torch.nn.Module):
         counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
             class without a sample has the margin of the rarest class that has one.
         largest: The margin of the rarest class of each label; 0 leaves cross-entropy of scale * z.
-        scale: What the cosines are multiplied by.
+        scale: What the cosines are multiplied by, also where they are rectified.
 
     >>> LDAM(torch.tensor([1600, 100])).margins
     tensor([0.2500, 0.5000])

@@ -77,6 +77,7 @@ class Objective(torch.nn.Module):
         known = columns.as_sizes(sizes)
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else known
         self.sample_loss = sample_loss
+        self.scale: float = getattr(sample_loss, "scale", 1.0)  # of cosines, whose softmax is flat without it
         self.weights_from = _share("weights_from", weights_from)
         self.design = None if rectification is None else rectification.checked()
         self.label_reduction = check_reduction(label_reduction)
@@ -85,6 +86,8 @@ class Objective(torch.nn.Module):
         if (alpha is None) != (rectification is None):
             wanted = "given together with rectification" if alpha is None else "None without rectification"
             check.fail("alpha", wanted, "None" if alpha is None else repr(alpha))
+        if weights_from and weights is None:
+            check.fail("weights", "given together with weights_from", "None")
         self.register_buffer("weights", _weights(weights, sum(known)))
         self.register_buffer("alpha", _alpha(0.0 if alpha is None else alpha, len(known)), persistent=alpha is not None)
         self.register_buffer("progress", torch.zeros(()), persistent=False)
@@ -114,7 +117,8 @@ class Objective(torch.nn.Module):
             sides = [Side(given.targets)]
             if partner is not None:
                 sides = both_sides(given, logits, partner, self.sizes, self.gather)
-            log_p = columns.log_softmax(given.logits, given.sizes)
+            scaled = given.logits if self.scale == 1 else self.scale * given.logits
+            log_p = columns.log_softmax(scaled, given.sizes)
             base = per_label = self._mean_loss(given, log_p, sides)
             mined = None
             if self.design:
