@@ -6,6 +6,7 @@ Scalars are kept as tensors only so that autograd gives the gradients to compare
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -219,3 +220,146 @@ def response_norm(maps: Tensor) -> Tensor:
         squares = maps[:, max(0, c - 2) : c + 3].square().sum(1)
         normalised.append(maps[:, c] / (1 + 0.0001 / 5 * squares) ** 0.75)
     return torch.stack(normalised, 1)
+
+
+def log_softmax_of(z: list[Tensor]) -> list[Tensor]:
+    """Log-probabilities of one sample under one label, from its logits."""
+    total = torch.logsumexp(torch.stack(z), 0)
+    return [value - total for value in z]
+
+
+def sample_losses(name: str, logits: Tensor, targets: Tensor, sizes: list[int], **options: Any) -> Tensor:
+    """The loss of every sample under every label, ``(N, A)``, one at a time; 0 where missing."""
+    rows = []
+    for i in range(len(logits)):
+        row, start = [], 0
+        for label, size in enumerate(sizes):
+            z, y = list(logits[i, start : start + size]), int(targets[i, label])
+            counts = options["counts"][label].tolist() if "counts" in options else None
+            row.append(logits.sum() * 0 if y < 0 else ONE_SAMPLE[name](z, y, counts, options))
+            start += size
+        rows.append(torch.stack(row))
+    return torch.stack(rows) if rows else logits.new_zeros(0, len(sizes))
+
+
+def one_cross_entropy(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> Tensor:
+    return -log_softmax_of(z)[y]
+
+
+def one_focal(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> Tensor:
+    log_p = log_softmax_of(z)[y]
+    return -((1 - log_p.exp()) ** options["gamma"]) * log_p
+
+
+def one_adjusted(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> Tensor:
+    held = [max(n, 0.5) for n in counts]
+    return -log_softmax_of([v + options["tau"] * math.log(n / sum(held)) for v, n in zip(z, held, strict=True)])[y]
+
+
+def one_ldam(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> Tensor:
+    rarest = min((n for n in counts if n > 0), default=1)
+    widths = [(n if n > 0 else rarest) ** -0.25 for n in counts]
+    margin = options["largest"] * widths[y] / max(widths)
+    return -log_softmax_of([options["scale"] * (v - margin if c == y else v) for c, v in enumerate(z)])[y]
+
+
+def one_asymmetric(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> Tensor:
+    p = log_softmax_of(z)[1].exp()
+    if y == 1:
+        return -((1 - p) ** options["positive"]) * p.log()
+    shifted = torch.relu(p - options["shift"])
+    return -(shifted ** options["negative"]) * (1 - shifted).log()
+
+
+ONE_SAMPLE = {
+    "cross-entropy": one_cross_entropy,
+    "focal": one_focal,
+    "adjusted": one_adjusted,
+    "ldam": one_ldam,
+    "asymmetric": one_asymmetric,
+}
+
+
+def weighted_means(
+    sides: list[tuple[Tensor, Tensor, Tensor]], sizes: list[int], weights: Tensor | None = None
+) -> Tensor:
+    """Per label the mean over samples and sides; a side is (losses, targets, share), all ``(N, A)``.
+
+    With two sides, a label that one of them lacks is the other's alone.
+    """
+    means, start = [], 0
+    for label, size in enumerate(sizes):
+        total, weight = sides[0][0].sum() * 0, 0.0
+        for i in range(len(sides[0][0])):
+            present = [side for side in sides if side[1][i, label] >= 0]
+            for losses, targets, share in present:
+                part = float(share[i, label]) if len(present) == len(sides) else 1.0
+                part *= 1.0 if weights is None else float(weights[start + int(targets[i, label])])
+                total, weight = total + part * losses[i, label], weight + part
+        means.append(total / weight if weight > 0 else total)
+        start += size
+    return torch.stack(means)
+
+
+def effective_number_weights(counts: list[int], beta: float) -> list[float]:
+    """Of one label: (1 - beta) / (1 - beta^n) as the sum 1 + beta + ... of n terms, turned over; mean 1."""
+    raw = [1 / sum(beta**j for j in range(max(n, 1))) for n in counts]
+    present = [w for w, n in zip(raw, counts, strict=True) if n > 0]
+    return [w / (sum(present) / len(present)) for w in raw]
+
+
+def easy_anchors(scores: list[float], labels: list[int], c: int, kappa: int) -> list[int]:
+    """The kappa best scored samples of class c."""
+    own = [i for i, y in enumerate(labels) if y == c]
+    return sorted(own, key=lambda i: (-scores[i], i))[:kappa]
+
+
+def extended_crl(
+    logits: Tensor,
+    targets: Tensor,
+    features: Tensor | None = None,
+    *,
+    sizes: list[int],
+    level: str = "class",
+    comparison: str = "relative",
+    kappa: int = 25,
+    rho: float = 0.5,
+    margin: float | None = None,
+    scope: str = "minority",
+    scores: str = "probability",
+    anchors: str = "all",
+) -> Tensor:
+    """The Class Rectification Loss per label, with log-probabilities or easy anchors."""
+    losses, start = [], 0
+    zero = logits.sum() * 0 + (0 if features is None else features.sum() * 0)
+    for label, size in enumerate(sizes):
+        y = targets[:, label].tolist()
+        z = logits[:, start : start + size]
+        s = torch.log_softmax(z, 1) if scores == "log-probability" else torch.softmax(z, 1)
+        f = None if features is None else features if features.dim() == 2 else features[:, label]
+        found = []
+        for c in mined(y, size, rho, scope):
+            every = [i for i, own in enumerate(y) if own == c]
+            chosen = easy_anchors(s[:, c].tolist(), y, c, kappa) if anchors == "easy" else every
+            pairs = anchors_of_label(s, f, y, [c], level, kappa)  # one for each sample of c, in order
+            found += [pair for i, pair in zip(every, pairs, strict=True) if i in chosen]
+        default = 1.0 if scores == "log-probability" else 0.5
+        if level == "instance":
+            default = 2 * math.pi / size if comparison == "relative" else 1.0
+        m = default if margin is None else margin
+        if comparison == "relative":
+            losses.append(relative(found, m, zero))
+        elif comparison == "absolute":
+            losses.append(absolute(found, m, zero))
+        else:
+            losses.append(distribution(found, level, 100, zero))
+        start += size
+    return torch.stack(losses)
+
+
+def negative_log_likelihood(logits: Tensor, targets: Tensor, sizes: list[int]) -> list[float]:
+    """Of each label the sum over the samples that have it."""
+    totals = []
+    for label, p in enumerate(softmax_per_label(logits.double(), sizes)):
+        totals.append(sum(-p[i, y].log().item() for i, y in enumerate(targets[:, label].tolist()) if y >= 0))
+    return totals

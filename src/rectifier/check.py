@@ -163,6 +163,17 @@ def target_range(value: Tensor, limit: Tensor, names: Sequence[str] | None = Non
     fail(f"targets{name}", wanted, f"{int(value[row, label])} in row {row}")
 
 
+def within(what: str, value: Tensor, low: float, high: float) -> None:
+    """Check that every value lies from ``low`` to ``high``; looked at on the CPU alone, as in ``target_range``."""
+    inside = ((value >= low) & (value <= high)).all()
+    wanted = f"from {low:g} to {high:g}"
+    if value.device.type != "cpu" or torch.compiler.is_compiling():
+        torch._assert_async(inside, f"Expected {what} to be {wanted}.")
+    elif not bool(inside):
+        outside = value[~((value >= low) & (value <= high))]
+        fail(what, wanted, f"{outside.flatten()[0].item():g}")
+
+
 def same_length(what: str, value: Tensor, other: str, reference: Tensor) -> None:
     if value.shape[0] != reference.shape[0]:
         fail(what, f"as long as {other} ({reference.shape[0]} samples)", f"{value.shape[0]}")

@@ -58,6 +58,19 @@ def loss_weight(counts: Counts, eta: float) -> Tensor:
     return (eta * imbalance_measure(counts)).clamp(max=1)
 
 
+def log_prior(counts: Counts) -> Tensor:
+    """Return the log of each class's share of its label's samples, float64 ``(K,)``.
+
+    A class without a sample has the prior of half a sample.
+
+    >>> log_prior(torch.tensor([90, 10])).exp()
+    tensor([0.9000, 0.1000], dtype=torch.float64)
+    """
+    labels, _ = as_count_list(counts)
+    held = [label.double().clamp(min=0.5) for label in labels]
+    return torch.cat([label / label.sum() for label in held]).log()
+
+
 def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0.5) -> Tensor:
     """Mark the minority classes of a batch (Eq. 3): boolean ``(K,)``, one entry per column of the logits.
 

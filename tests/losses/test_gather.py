@@ -13,6 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cases import DESIGNS, make_batch
 from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
+from rectifier.losses.design import Design
+from rectifier.losses.focal import Focal
+from rectifier.losses.objective import Objective
 from rectifier.metrics import count_correct
 
 SIZES = [2, 5]
@@ -32,12 +35,28 @@ class Network(nn.Module):
         return self.head(features), features
 
 
+class Mixed(nn.Module):
+    """Every sample mixed with one of the next classes, by a share that its own row gives."""
+
+    def __init__(self, objective: nn.Module) -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(self, logits: Tensor, targets: Tensor, features: Tensor) -> Tensor:
+        partner = ((targets + 1) % torch.tensor(SIZES), logits[:, 0].detach().sigmoid())
+        loss: Tensor = self.objective(logits, targets, features, partner=partner)
+        return loss
+
+
 def objectives(gather: bool) -> dict[str, nn.Module]:
     counts = [torch.tensor([90, 10]), torch.tensor([60, 20, 10, 6, 4])]
     built: dict[str, nn.Module] = {}
     for level, comparison in DESIGNS:
         options = {"level": level, "comparison": comparison, "kappa": 3}
         built[f"objective {level} {comparison}"] = RectifiedCrossEntropy(counts, eta=0.9, gather=gather, **options)
+    parts = {"weights": torch.linspace(0.2, 3, 7), "rectification": Design(kappa=3, anchors="easy"), "alpha": 0.5}
+    built["focal"] = Objective(Focal(), SIZES, gather=gather, **parts)
+    built["focal, mixed"] = Mixed(built["focal"])
     built["crl alone"] = ClassRectificationLoss(sizes=SIZES, kappa=3, gather=gather)
     return built
 

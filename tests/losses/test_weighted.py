@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
 
 from cases import Batch, batches, make_batch
 from rectifier import RectifiedCrossEntropy, class_counts
-from rectifier.losses.weighted import MultiLabelCrossEntropy, cost_weights
+from rectifier.losses.weighted import MultiLabelCrossEntropy
 
 
 @given(batches())
@@ -42,11 +40,6 @@ def test_equal_weights_are_no_weights() -> None:
     plain = MultiLabelCrossEntropy(batch.sizes)(batch.logits, batch.targets)
     equal = MultiLabelCrossEntropy(batch.sizes, torch.full((7,), 3.0))(batch.logits, batch.targets)
     torch.testing.assert_close(plain, equal)
-
-
-def test_cost_weights() -> None:
-    weights = cost_weights([torch.tensor([60, 40]), torch.tensor([0, 5])])
-    torch.testing.assert_close(weights, torch.tensor([math.exp(-0.6), math.exp(-0.4), 1.0, math.exp(-1)]))
 
 
 def test_parts_and_reductions() -> None:

@@ -22,6 +22,8 @@ class Design(NamedTuple):
     mining: str = "hard"
     bins: int = 100
     normalize: bool = False
+    scores: str = "probability"
+    anchors: str = "all"
 
     def checked(self) -> Design:
         """Return the design, or raise everything that is wrong with it."""
@@ -36,9 +38,23 @@ class Design(NamedTuple):
                 check.share("rho", rho),
                 check.number("margin", margin, "a positive number or None", margin is None or _is_positive(margin)),
                 check.number("bins", bins, "an integer of at least 2", check.is_count(bins) and bins > 1),
+                check.choice("scores", self.scores, ("probability", "log-probability")),
+                check.choice("anchors", self.anchors, ("all", "easy")),
+                self._scores_complaint(),
             ]
         )
         return self
+
+    def _scores_complaint(self) -> str | None:
+        if self.scores != "log-probability":
+            return None
+        if self.level == "instance":
+            where = "level='instance', which compares distances between features"
+        elif self.comparison == "distribution":
+            where = "comparison='distribution', whose histograms reach from -1 to 1"
+        else:
+            return None
+        return check.sentence("scores", f"'probability' for {where}", repr(self.scores))
 
     def described(self) -> str:
         """Return the options as they are written in a call."""
@@ -50,10 +66,12 @@ class Design(NamedTuple):
         return samples if fewer else self.kappa
 
     def margins(self, sizes: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return ``(A,)`` margins: 0.5 at class level, at instance level 2 pi / classes (Eq. 12), absolute 1."""
+        """Return ``(A,)`` margins: 0.5 at class level (1 between log-probabilities), at instance level 2 pi / classes
+        (Eq. 12), absolute 1.
+        """
         if self.margin is None and self.level == "instance" and self.comparison == "relative":
             return 2 * math.pi / columns.label_sizes(sizes, like.device).to(like.dtype)
-        default = 0.5 if self.level == "class" else 1.0
+        default = 0.5 if self.level == "class" and self.scores == "probability" else 1.0
         return like.new_full((len(sizes),), default if self.margin is None else self.margin)
 
 

@@ -20,10 +20,12 @@ class Profile(NamedTuple):
 
     own: Tensor  # (A, N) column of each sample's class, -1 where missing
     mined: Tensor  # (K,) classes whose neighbourhood is rectified
+    easy: Tensor | None = None  # (A, N) the only samples that may be anchors, where not all may
 
     def is_anchor(self) -> Tensor:
-        """Mark ``(A, N)`` the samples of mined classes."""
-        return (self.own >= 0) & self.mined[self.own.clamp(min=0)]
+        """Mark ``(A, N)`` the samples of mined classes, or the easy ones among them."""
+        of_mined = (self.own >= 0) & self.mined[self.own.clamp(min=0)]
+        return of_mined if self.easy is None else of_mined & self.easy
 
 
 class Hard(NamedTuple):
@@ -59,6 +61,22 @@ def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor
     if most == len(mined):
         return torch.arange(most, device=mined.device)
     return mined.to(torch.int8).argsort(descending=True, stable=True)[:most]
+
+
+def easiest(own: Tensor, scores: Tensor, kappa: int) -> Tensor:
+    """Mark the kappa best scored samples of each class: the easy anchors of Wang et al. (2019).
+
+    ``own`` is ``(A, N)``, ``scores`` ``(N, K)`` each sample's score on each class; those of the own class count.
+
+    >>> easiest(torch.tensor([[0, 0, 1]]), torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.7, 0.3]]), 1)
+    tensor([[False,  True,  True]])
+    """
+    own_scores = scores.detach().t().gather(0, own.clamp(min=0))
+    best_first = own_scores.sort(dim=-1, descending=True, stable=True).indices
+    by_class = own.gather(-1, best_first).sort(dim=-1, stable=True)
+    place = torch.arange(own.shape[1], device=own.device)
+    rank = place - torch.searchsorted(by_class.values, by_class.values)  # behind the first of its class
+    return torch.zeros_like(own, dtype=torch.bool).scatter(-1, best_first.gather(-1, by_class.indices), rank < kappa)
 
 
 def class_level(scores: Tensor, members: Tensor, others: Tensor, kappa: int, priority: Tensor | None = None) -> Hard:

@@ -31,9 +31,12 @@ class ScoredClasses(NamedTuple):
 
 
 def scored_classes(
-    scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, draw: Draw | None
+    scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, draw: Draw | None, *, logarithmic: bool = False
 ) -> ScoredClasses:
-    """Mine each class of the batch; with ``draw``, which gives random numbers, its samples are drawn."""
+    """Mine each class of the batch; with ``draw``, which gives random numbers, its samples are drawn.
+
+    ``scores`` are probabilities or, ``logarithmic``, log-probabilities, of which the same samples are the hardest.
+    """
     rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
     label = columns.label_of_column(sizes, scores.device)[rows]
     by_class = scores.detach().t().index_select(0, rows)
@@ -42,7 +45,10 @@ def scored_classes(
     is_own = own == rows[:, None]
     members, others = is_own & mined, ~is_own & (own >= 0) & mined
     priority = draw((2, *own.shape), own.device) if draw else None
-    hard = mining.class_level(by_class, members, others, kappa, priority)
+    if logarithmic:  # mining takes no negative values: the lowest score is the one farthest from 0
+        hard = mining.instance_level(by_class.abs(), members, others, kappa, priority)
+    else:
+        hard = mining.class_level(by_class, members, others, kappa, priority)
     return ScoredClasses(rows, label, by_class, members, hard)
 
 

@@ -48,6 +48,8 @@ def class_rectification_loss(
     label_reduction: str = "sum",
     generator: torch.Generator | None = None,
     gather: bool = False,
+    scores: str = "probability",
+    anchors: str = "all",
 ) -> Tensor:
     """Compute the Class Rectification Loss of a batch; see ``ClassRectificationLoss`` for the options.
 
@@ -55,7 +57,7 @@ def class_rectification_loss(
     >>> class_rectification_loss(logits, torch.tensor([0, 0, 1, 1, 0]))
     tensor(0.1514)
     """
-    design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize).checked()
+    design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors).checked()
     per_label = _per_label(logits, targets, features, sizes, design, generator, gather)
     return reduce_labels(per_label, check_reduction(label_reduction))
 
@@ -74,7 +76,7 @@ class ClassRectificationLoss(torch.nn.Module):
         kappa: How many hard positives and how many hard negatives are mined.
         rho: Minority classes hold together at most this share of the samples.
         margin: None for the paper's: class level 0.5; instance level 2 pi / classes (relative), 1 (absolute). The
-            distribution comparison has none.
+            distribution comparison has none. Between log-probabilities: 1.
         scope: Rectify the ``"minority"`` classes or ``"all"`` classes of the batch.
         mining: Take the ``"hard"`` samples, ``"random"`` ones, or ``"all"``.
         bins: Nodes of the histograms (distribution).
@@ -83,6 +85,11 @@ class ClassRectificationLoss(torch.nn.Module):
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
         generator: Where random mining draws from; None is PyTorch's default generator of the device.
         gather: Under ``torch.distributed``, mine in the joined batch of all ranks.
+        scores: What the class level compares: the ``"probability"`` of a class (the paper's) or its
+            ``"log-probability"``, which still has a gradient where the softmax is saturated. Not for the distribution
+            comparison.
+        anchors: ``"all"`` samples of a mined class are anchors (the paper's), or the ``"easy"`` ones alone: the kappa
+            of highest probability (Wang et al. 2019, Dynamic Curriculum Learning).
 
     >>> loss = ClassRectificationLoss(sizes=[2, 3])
     >>> loss(torch.zeros(4, 5), torch.tensor([[0, 2], [0, 2], [1, -1], [1, 1]]))
@@ -104,9 +111,13 @@ class ClassRectificationLoss(torch.nn.Module):
         label_reduction: str = "sum",
         generator: torch.Generator | None = None,
         gather: bool = False,
+        scores: str = "probability",
+        anchors: str = "all",
     ) -> None:
         super().__init__()
-        self.design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize).checked()
+        self.design = Design(
+            level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors
+        ).checked()
         self.sizes = sizes if sizes is None or isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
         self.label_reduction = check_reduction(label_reduction)
         self.generator = generator
@@ -131,7 +142,8 @@ def _per_label(
 ) -> Tensor:
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
-        scores = columns.softmax(given.logits, given.sizes)
+        score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
+        scores = score(given.logits, given.sizes)
         return rectify(scores, given.targets, given.features, given.sizes, design, generator, gather).loss
 
 
@@ -144,13 +156,18 @@ def rectify(
     generator: torch.Generator | None = None,
     gather: bool = False,
 ) -> Rectification:
-    """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``."""
+    """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``.
+
+    Where the design asks for log-probabilities, ``scores`` are those.
+    """
     samples, labels = targets.shape
     source = scores if design.level == "class" or features is None else features
     if samples < 2:  # nobody has a positive
         nothing = torch.zeros(labels, dtype=torch.int64, device=scores.device)
         return Rectification((source * 0).sum().expand(labels), nothing, nothing)
     batch = mine.profile(targets, sizes, design.rho, design.scope)
+    if design.anchors == "easy":
+        batch = batch._replace(easy=mine.easiest(batch.own, scores, design.slots(samples)))
     level = _class_level if design.level == "class" else _instance_level
     draw = partial(shared_draw, generator=generator, gather=gather) if design.mining == "random" else None
     loss, comparisons = level(source, batch, sizes, design, draw)
@@ -161,10 +178,11 @@ def _class_level(
     scores: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
 ) -> tuple[Tensor, Tensor]:
     kappa = design.slots(scores.shape[0])
-    classes = scored_classes(scores, batch, sizes, kappa, draw)
+    classes = scored_classes(scores, batch, sizes, kappa, draw, logarithmic=design.scores == "log-probability")
     margin = design.margins(sizes, scores)
     listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
-    if design.comparison == "relative" and draw is None and unlisted < listed:
+    all_anchors = design.anchors == "all"  # without listing them, all samples of a class are anchors
+    if design.comparison == "relative" and all_anchors and draw is None and unlisted < listed:
         sums, triplets = hard_triplet_sums(scores, classes, margin[classes.label])
         total = columns.sum_by_label(triplets, sizes, classes.label)
         return columns.sum_by_label(sums, sizes, classes.label) / total.clamp(min=1), total.long()

@@ -1,0 +1,60 @@
+"""Label-distribution-aware margins (Cao et al. 2019): the rarer a class, the wider its margin."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rectifier import check, columns
+from rectifier.imbalance import Counts, as_count_list
+from rectifier.losses.sample import check_same_labels, own_values
+
+
+class LDAM(torch.nn.Module):
+    """Cross-entropy of scale * (z - margin of the own class), where the logits z are cosines.
+
+    The margin of class c is proportional to n_c^(-1/4), and the largest of each label is ``largest``. The logits must
+    be cosines between features and class weights (a network with a cosine classifier): with others a margin of 0.5
+    means nothing.
+
+    Args:
+        counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
+            class without a sample has the margin of the rarest class that has one.
+        largest: The margin of the rarest class of each label; 0 leaves cross-entropy of scale * z.
+        scale: What the cosines are multiplied by, also where they are rectified.
+
+    >>> LDAM(torch.tensor([1600, 100])).margins
+    tensor([0.2500, 0.5000])
+    """
+
+    margins: Tensor
+
+    def __init__(self, counts: Counts, largest: float = 0.5, scale: float = 30.0) -> None:
+        super().__init__()
+        check.raise_all(
+            [
+                check.number("largest", largest, "a number of at least 0", check.is_real(largest) and largest >= 0),
+                check.number("scale", scale, "a positive number", check.is_real(scale) and scale > 0),
+            ]
+        )
+        labels, _ = as_count_list(counts)
+        self.largest, self.scale = largest, scale
+        self.sizes = tuple(map(len, labels))
+        self.register_buffer("margins", torch.cat([largest * _relative_margins(label) for label in labels]))
+
+    def forward(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        check_same_labels(self.sizes, sizes)
+        own = columns.own_columns(targets, sizes)
+        margin = self.margins.to(logits.dtype)[own.clamp(min=0)].masked_fill(own < 0, 0)
+        lowered = logits.scatter_add(1, own.clamp(min=0), -margin)  # a missing label takes 0 off the first column
+        return -own_values(columns.log_softmax(self.scale * lowered, sizes), targets, sizes)
+
+    def extra_repr(self) -> str:
+        return f"largest={self.largest}, scale={self.scale}"
+
+
+def _relative_margins(counts: Tensor) -> Tensor:
+    """Return ``(C,)``: n^(-1/4) over that of the rarest class that has a sample."""
+    present = counts[counts > 0].double()
+    rarest = present.min() if len(present) else torch.ones((), dtype=torch.float64)
+    return (rarest / counts.double().clamp(min=rarest)).pow(0.25).float()

@@ -1,0 +1,57 @@
+"""Mixed images (mixup, CutMix): each has the labels of two, one with a share, the other with the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rectifier import check, columns
+from rectifier.losses.gather import global_batch
+from rectifier.losses.inputs import Inputs
+
+Partner = tuple[Tensor, Tensor]
+"""Targets of the other image, and the share ``(N,)`` or ``(N, A)`` of the first, from 0 to 1."""
+
+
+class Side(NamedTuple):
+    """The labels of one image of each pair, and how much they count."""
+
+    targets: Tensor  # (N, A)
+    share: Tensor | None = None  # (N, A); None is the whole
+
+
+def both_sides(given: Inputs, logits: Tensor, partner: Partner, sizes: columns.Sizes, gather: bool) -> list[Side]:
+    """Check the partner of a batch beside its own ``logits``, join the ranks if asked, and return both sides.
+
+    A label that one image lacks is the other's alone.
+    """
+    targets, share = _checked(logits, partner, sizes, given)
+    if gather:
+        share, targets, _ = global_batch(share, targets, None)
+    first, second = given.targets >= 0, targets >= 0
+    share = torch.where(first & second, share, first.to(share.dtype))
+    return [Side(given.targets, share), Side(targets, 1 - share)]
+
+
+def larger_side(sides: list[Side]) -> Tensor:
+    """Return ``(N, A)``: the targets that hold the larger share, those of the first where both hold half."""
+    first, second = sides[0], sides[-1]
+    return first.targets if first.share is None else torch.where(first.share >= 0.5, first.targets, second.targets)
+
+
+def _checked(logits: Tensor, partner: Partner, sizes: columns.Sizes, given: Inputs) -> Partner:
+    if not isinstance(partner, tuple) or len(partner) != 2:
+        raise TypeError(check.sentence("partner", "a pair (targets, share)", type(partner).__name__))
+    targets = columns.targets_beside(logits, partner[0], given.sizes, columns.label_names(sizes))
+    share, labels = partner[1], len(given.sizes)
+    if not isinstance(share, Tensor) or not share.is_floating_point():
+        raise TypeError(check.sentence("the partner's share", "a floating point tensor", type(share).__name__))
+    if share.shape not in ((len(logits),), (len(logits), labels)):
+        wanted = f"of shape ({len(logits)},) or ({len(logits)}, {labels})"
+        check.fail("the partner's share", wanted, f"shape {tuple(share.shape)}")
+    check.same_device("the partner's share", share, "logits", logits)
+    check.within("the partner's share", share, 0.0, 1.0)
+    by_label = share[:, None] if share.dim() == 1 else share
+    return targets, by_label.to(given.logits.dtype).expand(-1, labels)

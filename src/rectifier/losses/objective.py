@@ -1,0 +1,188 @@
+"""One objective of three parts, each chosen on its own: the loss of a sample, class weights, rectification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rectifier import check, columns
+from rectifier.columns import Sizes
+from rectifier.labels import LabelSpace
+from rectifier.losses.design import Design, check_reduction, reduce_labels
+from rectifier.losses.inputs import Inputs, no_autocast, prepare
+from rectifier.losses.mixed import Partner, Side, both_sides, larger_side
+from rectifier.losses.rectification import Rectification, rectify
+from rectifier.losses.sample import ProbabilityLoss, SampleLoss
+
+
+class LossParts(NamedTuple):
+    """The objective and what it is made of; all but ``loss`` are ``(A,)`` and detached, for logging.
+
+    ``cross_entropy`` is the mean loss of the samples, whichever loss that is; ``comparisons`` is the number of
+    triplets, or of positive and negative pairs.
+    """
+
+    loss: Tensor
+    cross_entropy: Tensor
+    rectification: Tensor
+    alpha: Tensor
+    mined_classes: Tensor
+    comparisons: Tensor
+
+
+class Objective(torch.nn.Module):
+    """Train with alpha * CRL + (1 - alpha) * the weighted mean loss of the samples, per label (Eq. 8).
+
+    The mean of a label is over the samples that have it: sum_i w_i l_i / sum_i w_i, w_i the weight of sample i's class.
+
+    Args:
+        sample_loss: Gives the loss of every sample under every label, as ``CrossEntropy()`` or ``Focal()`` do.
+        sizes: Classes of each label, or a LabelSpace.
+        weights: One for each class, ``(K,)``. None is the plain mean.
+        weights_from: The share of training after which the weights count (deferred re-weighting, Cao et al. 2019);
+            until then all are 1. How much of training is done is told by ``set_progress``.
+        rectification: The options of the Class Rectification Loss; None leaves it out.
+        alpha: Weight of the rectification, one number or one per label, from 0 to 1.
+        label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
+        gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
+        generator: Where random mining draws from.
+
+    >>> from rectifier.losses.focal import Focal
+    >>> objective = Objective(Focal(), [2], weights=torch.tensor([1.0, 9.0]), rectification=Design(), alpha=0.1)
+    >>> objective(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]))
+    tensor(0.2060)
+    """
+
+    weights: Tensor | None
+    alpha: Tensor
+    progress: Tensor
+
+    def __init__(
+        self,
+        sample_loss: SampleLoss,
+        sizes: Sizes,
+        *,
+        weights: Tensor | None = None,
+        weights_from: float = 0.0,
+        rectification: Design | None = None,
+        alpha: float | Sequence[float] | Tensor | None = None,
+        label_reduction: str = "sum",
+        gather: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        known = columns.as_sizes(sizes)
+        self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else known
+        self.sample_loss = sample_loss
+        self.scale: float = getattr(sample_loss, "scale", 1.0)  # of cosines, whose softmax is flat without it
+        self.weights_from = _share("weights_from", weights_from)
+        self.design = None if rectification is None else rectification.checked()
+        self.label_reduction = check_reduction(label_reduction)
+        self.gather = gather
+        self.generator = generator
+        if (alpha is None) != (rectification is None):
+            wanted = "given together with rectification" if alpha is None else "None without rectification"
+            check.fail("alpha", wanted, "None" if alpha is None else repr(alpha))
+        if weights_from and weights is None:
+            check.fail("weights", "given together with weights_from", "None")
+        self.register_buffer("weights", _weights(weights, sum(known)))
+        self.register_buffer("alpha", _alpha(0.0 if alpha is None else alpha, len(known)), persistent=alpha is not None)
+        self.register_buffer("progress", torch.zeros(()), persistent=False)
+
+    def set_progress(self, share: float) -> None:
+        """Say which share of training is done, from 0 to 1; a captured step reads it too, for the tensor stays."""
+        self.progress.fill_(_share("progress", share))
+
+    def forward(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        features: Tensor | None = None,
+        *,
+        partner: Partner | None = None,
+        return_parts: bool = False,
+    ) -> Tensor | LossParts:
+        """Return the loss, or with ``return_parts`` a ``LossParts`` from the same pass.
+
+        Where images are mixed, ``partner`` is (targets of the other images, share ``(N,)`` or ``(N, A)`` of the first).
+        Both sides count with their share, and a label missing on one side is the other's alone; the rectification takes
+        the side with the larger share.
+        """
+        with no_autocast(logits):
+            level = self.design.level if self.design else "class"
+            given = prepare(logits, targets, features, self.sizes, level, self.gather)
+            sides = [Side(given.targets)]
+            if partner is not None:
+                sides = both_sides(given, logits, partner, self.sizes, self.gather)
+            scaled = given.logits if self.scale == 1 else self.scale * given.logits
+            log_p = columns.log_softmax(scaled, given.sizes)
+            base = per_label = self._mean_loss(given, log_p, sides)
+            mined = None
+            if self.design:
+                scores = log_p if self.design.scores == "log-probability" else log_p.exp()
+                rectified = (larger_side(sides), given.features, given.sizes, self.design)
+                mined = rectify(scores, *rectified, self.generator, self.gather)
+                per_label = self.alpha * mined.loss + (1 - self.alpha) * base
+        loss = reduce_labels(per_label, self.label_reduction)
+        if not return_parts:
+            return loss
+        none = torch.zeros_like(base)
+        logged = mined or Rectification(none, none.long(), none.long())
+        parts = (base, logged.loss, self.alpha, logged.mined_classes, logged.comparisons)
+        return LossParts(loss, *(part.detach() for part in parts))
+
+    def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side]) -> Tensor:
+        """Return ``(A,)``: for each label the weighted mean over the samples that have it, 0 where none has."""
+        weights = self._current_weights(given.logits.dtype)
+        totals, counts = [], []
+        for side in sides:  # one, or two where images are mixed
+            counted = _counted(side, given.sizes, weights, given.logits.dtype)
+            if isinstance(self.sample_loss, ProbabilityLoss):
+                losses = self.sample_loss.of(log_p, side.targets, given.sizes)
+            else:
+                losses = self.sample_loss(given.logits, side.targets, given.sizes)
+            totals.append((counted * losses).sum(0))
+            counts.append(counted.sum(0))
+        total, count = (sum(parts[1:], parts[0]) for parts in (totals, counts))
+        return total / count.where(count > 0, 1)
+
+    def _current_weights(self, dtype: torch.dtype) -> Tensor | None:
+        if self.weights is None:
+            return None
+        return torch.where(self.progress >= self.weights_from, self.weights.to(dtype), 1)
+
+    def extra_repr(self) -> str:
+        return self.design.described() if self.design else ""
+
+
+def _counted(side: Side, sizes: tuple[int, ...], weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Return ``(N, A)``: how much each sample counts under each label, 0 where the label is missing."""
+    if weights is None:
+        counted = (side.targets >= 0).to(dtype)
+    else:
+        own = columns.own_columns(side.targets, sizes)
+        counted = weights[own.clamp(min=0)].masked_fill(own < 0, 0)
+    return counted if side.share is None else counted * side.share
+
+
+def _share(what: str, value: float) -> float:
+    check.raise_all([check.number(what, value, "a share from 0 to 1", check.is_real(value) and 0 <= value <= 1)])
+    return value
+
+
+def _weights(weights: Tensor | None, total: int) -> Tensor | None:
+    if weights is not None and (weights.shape != (total,) or not bool((weights >= 0).all())):
+        check.fail("weights", f"{total} numbers of at least 0, one for each class", f"{weights.tolist()}")
+    return weights
+
+
+def _alpha(alpha: float | Sequence[float] | Tensor, labels: int) -> Tensor:
+    given = torch.as_tensor(alpha, dtype=torch.float32).detach().clone()
+    if given.dim() > 1 or (given.dim() == 1 and len(given) != labels):
+        check.fail("alpha", f"one number, or one for each of the {labels} labels", f"shape {tuple(given.shape)}")
+    if not bool(((given >= 0) & (given <= 1)).all()):
+        check.fail("alpha", "from 0 to 1", given.tolist())
+    return given.expand(labels).clone()
