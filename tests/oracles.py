@@ -6,6 +6,7 @@ Scalars are kept as tensors only so that autograd gives the gradients to compare
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -170,3 +171,57 @@ def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: list[int]) -
         if shares:
             per_label.append(sum(shares) / len(shares))
     return sum(per_label) / len(per_label) if per_label else math.nan
+
+
+def unit(x: Tensor) -> Tensor:
+    return x / x.norm()
+
+
+def semi_hard_triplets(features: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, list[int]]:
+    """FaceNet's semi-hard triplet loss per label, ``(A,)``, and the number of its pairs."""
+    losses, numbers = [], []
+    for label in range(targets.shape[1]):
+        y = targets[:, label].tolist()
+        f = [unit(x) for x in (features if features.dim() == 2 else features[:, label])]
+        hinges = []
+        for a in range(len(y)):
+            distance = [((f[a] - g) ** 2).sum() for g in f]
+            rounded = [torch.tensor(d.item(), dtype=torch.float32).item() if d > 1e-12 else 0.0 for d in distance]
+            negatives = [i for i in range(len(y)) if y[i] >= 0 and y[i] != y[a]]
+            for p in range(len(y)):
+                if p == a or y[a] < 0 or y[p] != y[a] or not negatives:
+                    continue
+                farther = [i for i in negatives if rounded[i] > rounded[p]]
+                n = min(farther, key=rounded.__getitem__) if farther else max(negatives, key=rounded.__getitem__)
+                hinges.append(torch.relu(margin + distance[p] - distance[n]))
+        losses.append(torch.stack(hinges).mean() if hinges else features.sum() * 0)
+        numbers.append(len(hinges))
+    return torch.stack(losses), numbers
+
+
+def ranked_triplets(features: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, int]:
+    """Positives agree with the anchor in the largest share of labels; the negative is the nearest that agrees less."""
+    rows, f = targets.tolist(), [unit(x.flatten()) for x in features]
+    hinges = []
+    for a, own in enumerate(rows):
+        distance = [((f[a] - g) ** 2).sum() for g in f]
+        rounded = [torch.tensor(d.item(), dtype=torch.float32).item() if d > 1e-12 else 0.0 for d in distance]
+        share = {}
+        for i, other in enumerate(rows):
+            common = [(x, y) for x, y in zip(own, other, strict=True) if x >= 0 and y >= 0]
+            if i != a and common:
+                share[i] = Fraction(sum(x == y for x, y in common), len(common))
+        negatives = [i for i in share if share[i] < max(share.values())]
+        if negatives:
+            n = min(negatives, key=rounded.__getitem__)
+            hinges += [torch.relu(margin + distance[p] - distance[n]) for p in share if share[p] == max(share.values())]
+    return torch.stack(hinges).mean() if hinges else features.sum() * 0, len(hinges)
+
+
+def quintuplet_hinges(rows: list[list[Tensor]], margins: tuple[float, float, float]) -> Tensor:
+    """LMLE's triple-header hinge, the mean over rows (a, p+, p-, p--, n)."""
+    total = []
+    for a, *others in rows:
+        d = [((unit(a) - unit(x)) ** 2).sum() for x in others]
+        total.append(sum(torch.relu(margins[i] + d[i] - d[i + 1]) for i in range(3)))
+    return torch.stack(total).mean()
