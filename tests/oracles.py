@@ -225,3 +225,45 @@ def quintuplet_hinges(rows: list[list[Tensor]], margins: tuple[float, float, flo
         d = [((unit(a) - unit(x)) ** 2).sum() for x in others]
         total.append(sum(torch.relu(margins[i] + d[i] - d[i + 1]) for i in range(3)))
     return torch.stack(total).mean()
+
+
+def squared(x: Tensor, y: Tensor) -> float:
+    """Squared distance, rounded to float32, so that equal features tie."""
+    return torch.tensor(((x.double() - y.double()) ** 2).sum().item()).item()
+
+
+def quintuplet(
+    features: Tensor, assigned: list[int], class_of: list[int], a: int
+) -> tuple[int, int, int, int, int, bool]:
+    """LMLE's quintuplet of one anchor, with what stands in for what does not exist."""
+    labelled = [i for i in range(len(assigned)) if assigned[i] >= 0]
+    if assigned[a] < 0:
+        return (a, a, a, a, a, False)
+    own = class_of[assigned[a]]
+    distance = {i: squared(features[a], features[i]) for i in labelled}
+    cluster = [i for i in labelled if assigned[i] == assigned[a]]
+    elsewhere = [i for i in labelled if class_of[assigned[i]] == own and assigned[i] != assigned[a]]
+    other = [i for i in labelled if class_of[assigned[i]] != own]
+    if not other:
+        return (a, a, a, a, a, False)
+    near = max(cluster, key=distance.__getitem__) if len(cluster) > 1 else a
+    nearer = min(elsewhere, key=distance.__getitem__) if elsewhere else near
+    farther = max(elsewhere, key=distance.__getitem__) if elsewhere else near
+    return (a, near, nearer, farther, min(other, key=distance.__getitem__), True)
+
+
+def cluster_scores(
+    queries: Tensor, centres: Tensor, class_of: list[int], classes: int, nearest: int | None, never: float
+) -> list[list[float]]:
+    """Least distance to a cluster of another class minus the largest to one of the class, among the nearest."""
+    scores = []
+    for query in queries:
+        distance = [((query - centre) ** 2).sum().item() for centre in centres]
+        kept = sorted(range(len(distance)), key=distance.__getitem__)[:nearest]
+        row = []
+        for c in range(classes):
+            own = [distance[j] for j in kept if class_of[j] == c]
+            others = [distance[j] for j in kept if class_of[j] != c]
+            row.append(never if not own else min(others) - max(own) if others else 0.0)
+        scores.append(row)
+    return scores
