@@ -267,3 +267,19 @@ def cluster_scores(
             row.append(never if not own else min(others) - max(own) if others else 0.0)
         scores.append(row)
     return scores
+
+
+def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes: list[int], k: int) -> Tensor:
+    """The log of each class's share among the k nearest that have the label and one vote shared by all classes."""
+    rows = []
+    for q in range(len(queries)):
+        row: list[float] = []
+        for label, size in enumerate(sizes):
+            query = queries[q] if queries.dim() == 2 else queries[q, label]
+            others = references if references.dim() == 2 else references[:, label]
+            y = targets[:, label].tolist()
+            order = sorted((squared(query, others[i]), i) for i in range(len(y)) if y[i] >= 0)[:k]
+            votes = [y[i] for _, i in order]
+            row += [math.log((votes.count(c) + 1 / size) / (len(votes) + 1)) for c in range(size)]
+        rows.append(row)
+    return torch.tensor(rows)
