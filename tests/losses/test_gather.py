@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cases import DESIGNS, make_batch
 from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
+from rectifier.losses.ranking import RankedCrossEntropy
+from rectifier.losses.triplet import SemiHardTripletLoss
 from rectifier.metrics import count_correct
 
 SIZES = [2, 5]
@@ -38,6 +40,8 @@ def objectives(gather: bool) -> dict[str, nn.Module]:
     for level, comparison in DESIGNS:
         options = {"level": level, "comparison": comparison, "kappa": 3}
         built[f"objective {level} {comparison}"] = RectifiedCrossEntropy(counts, eta=0.9, gather=gather, **options)
+    built["semi-hard triplets"] = SemiHardTripletLoss(SIZES, gather=gather)
+    built["ranked cross-entropy"] = RankedCrossEntropy(SIZES, gather=gather)
     built["crl alone"] = ClassRectificationLoss(sizes=SIZES, kappa=3, gather=gather)
     return built
 
