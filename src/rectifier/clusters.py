@@ -44,6 +44,7 @@ class Quintuplets(NamedTuple):
     valid: Tensor  # rows whose anchor has its label, and another class to be told from
 
 
+@torch.no_grad()
 def cluster(features: Tensor, targets: Tensor, size: int = 200, seed: int = 0) -> Clusters:
     """Divide each class of one label into clusters of roughly ``size`` samples, by k-means on ``(N, D)``.
 
@@ -105,6 +106,7 @@ def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = 
     return found[_permutation(count, own.device, generator)]
 
 
+@torch.no_grad()
 def mine_quintuplets(
     features: Tensor,
     clusters: Clusters,
@@ -141,6 +143,7 @@ def mine_quintuplets(
     return Quintuplets(anchors, near, nearer, farther, other, valid)
 
 
+@torch.no_grad()
 def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: int | None = None) -> Tensor:
     """Score the classes of one label, ``(Q, classes)``, by the distances of queries ``(Q, D)`` to the centres.
 

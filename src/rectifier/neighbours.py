@@ -31,6 +31,7 @@ _IMAGES = 256  # that a process is handed at a time
 _LARGE = 50_000  # samples from which on a support vector machine is fitted by stochastic gradients
 
 
+@torch.no_grad()
 def neighbour_scores(
     queries: Tensor, references: Tensor, targets: Tensor, sizes: Sizes, k: int, chunk: int = 1024
 ) -> Tensor:
@@ -56,6 +57,7 @@ def neighbour_scores(
     return torch.cat([_vote(near, known) for near in _neighbours(queries, references, own, known, k, chunk)])
 
 
+@torch.no_grad()
 def choose_k(
     queries: Tensor,
     query_targets: Tensor,

@@ -35,6 +35,14 @@ def test_layouts(sizes: list[int], shared: bool) -> None:
     assert_equals_the_loop_version(make_batch(sizes, 14, seed=3, missing=0.2, shared=shared, skew=1.0), 0.7)
 
 
+def test_equal_features_tie_wherever_they_stand() -> None:
+    """Long features, whose distances are rounded differently from place to place."""
+    g = torch.Generator().manual_seed(0)
+    features = torch.randn(12, 50, generator=g, dtype=torch.float64)[torch.randint(0, 12, (37,), generator=g)]
+    targets = torch.randint(0, 3, (37, 4), generator=g)
+    assert_equals_the_loop_version(Batch(features, targets, features, [3] * 4), 1.0)
+
+
 def test_by_hand() -> None:
     """The first two agree in both labels, the third in one with each, the fourth in none with anybody.
 

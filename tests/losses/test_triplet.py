@@ -37,6 +37,14 @@ def test_layouts(sizes: list[int], shared: bool, margin: float) -> None:
     assert_equals_the_loop_version(make_batch(sizes, 10, seed=3, missing=0.2, shared=shared, skew=1.0), margin)
 
 
+def test_equal_features_tie_wherever_they_stand() -> None:
+    """Long features, whose distances are rounded differently from place to place."""
+    g = torch.Generator().manual_seed(0)
+    features = torch.randn(12, 50, generator=g, dtype=torch.float64)[torch.randint(0, 12, (37,), generator=g)]
+    targets = torch.randint(0, 3, (37, 1), generator=g)
+    assert_equals_the_loop_version(Batch(features, targets, features, [3]), 1.0)
+
+
 def test_by_hand() -> None:
     """Pairs (0,1): west is farther than the positive. All others: nothing is, so the farthest negative counts."""
     value = semi_hard_triplet_loss(torch.tensor([EAST, NORTH, EAST, WEST]), torch.tensor([0, 0, 1, 1]), margin=1.0)
