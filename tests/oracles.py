@@ -6,6 +6,7 @@ Scalars are kept as tensors only so that autograd gives the gradients to compare
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -363,3 +364,115 @@ def negative_log_likelihood(logits: Tensor, targets: Tensor, sizes: list[int]) -
     for label, p in enumerate(softmax_per_label(logits.double(), sizes)):
         totals.append(sum(-p[i, y].log().item() for i, y in enumerate(targets[:, label].tolist()) if y >= 0))
     return totals
+
+
+def unit(x: Tensor) -> Tensor:
+    return x / x.norm()
+
+
+def semi_hard_triplets(features: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, list[int]]:
+    """FaceNet's semi-hard triplet loss per label, ``(A,)``, and the number of its pairs."""
+    losses, numbers = [], []
+    for label in range(targets.shape[1]):
+        y = targets[:, label].tolist()
+        f = [unit(x) for x in (features if features.dim() == 2 else features[:, label])]
+        hinges = []
+        for a in range(len(y)):
+            distance = [((f[a] - g) ** 2).sum() for g in f]
+            rounded = [torch.tensor(d.item(), dtype=torch.float32).item() if d > 1e-12 else 0.0 for d in distance]
+            negatives = [i for i in range(len(y)) if y[i] >= 0 and y[i] != y[a]]
+            for p in range(len(y)):
+                if p == a or y[a] < 0 or y[p] != y[a] or not negatives:
+                    continue
+                farther = [i for i in negatives if rounded[i] > rounded[p]]
+                n = min(farther, key=rounded.__getitem__) if farther else max(negatives, key=rounded.__getitem__)
+                hinges.append(torch.relu(margin + distance[p] - distance[n]))
+        losses.append(torch.stack(hinges).mean() if hinges else features.sum() * 0)
+        numbers.append(len(hinges))
+    return torch.stack(losses), numbers
+
+
+def ranked_triplets(features: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, int]:
+    """Positives agree with the anchor in the largest share of labels; the negative is the nearest that agrees less."""
+    rows, f = targets.tolist(), [unit(x.flatten()) for x in features]
+    hinges = []
+    for a, own in enumerate(rows):
+        distance = [((f[a] - g) ** 2).sum() for g in f]
+        rounded = [torch.tensor(d.item(), dtype=torch.float32).item() if d > 1e-12 else 0.0 for d in distance]
+        share = {}
+        for i, other in enumerate(rows):
+            common = [(x, y) for x, y in zip(own, other, strict=True) if x >= 0 and y >= 0]
+            if i != a and common:
+                share[i] = Fraction(sum(x == y for x, y in common), len(common))
+        negatives = [i for i in share if share[i] < max(share.values())]
+        if negatives:
+            n = min(negatives, key=rounded.__getitem__)
+            hinges += [torch.relu(margin + distance[p] - distance[n]) for p in share if share[p] == max(share.values())]
+    return torch.stack(hinges).mean() if hinges else features.sum() * 0, len(hinges)
+
+
+def quintuplet_hinges(rows: list[list[Tensor]], margins: tuple[float, float, float]) -> Tensor:
+    """LMLE's triple-header hinge, the mean over rows (a, p+, p-, p--, n)."""
+    total = []
+    for a, *others in rows:
+        d = [((unit(a) - unit(x)) ** 2).sum() for x in others]
+        total.append(sum(torch.relu(margins[i] + d[i] - d[i + 1]) for i in range(3)))
+    return torch.stack(total).mean()
+
+
+def squared(x: Tensor, y: Tensor) -> float:
+    """Squared distance, rounded to float32, so that equal features tie."""
+    return torch.tensor(((x.double() - y.double()) ** 2).sum().item()).item()
+
+
+def quintuplet(
+    features: Tensor, assigned: list[int], class_of: list[int], a: int
+) -> tuple[int, int, int, int, int, bool]:
+    """LMLE's quintuplet of one anchor, with what stands in for what does not exist."""
+    labelled = [i for i in range(len(assigned)) if assigned[i] >= 0]
+    if assigned[a] < 0:
+        return (a, a, a, a, a, False)
+    own = class_of[assigned[a]]
+    distance = {i: squared(features[a], features[i]) for i in labelled}
+    cluster = [i for i in labelled if assigned[i] == assigned[a]]
+    elsewhere = [i for i in labelled if class_of[assigned[i]] == own and assigned[i] != assigned[a]]
+    other = [i for i in labelled if class_of[assigned[i]] != own]
+    if not other:
+        return (a, a, a, a, a, False)
+    near = max(cluster, key=distance.__getitem__) if len(cluster) > 1 else a
+    nearer = min(elsewhere, key=distance.__getitem__) if elsewhere else near
+    farther = max(elsewhere, key=distance.__getitem__) if elsewhere else near
+    return (a, near, nearer, farther, min(other, key=distance.__getitem__), True)
+
+
+def cluster_scores(
+    queries: Tensor, centres: Tensor, class_of: list[int], classes: int, nearest: int | None, never: float
+) -> list[list[float]]:
+    """Least distance to a cluster of another class minus the largest to one of the class, among the nearest."""
+    scores = []
+    for query in queries:
+        distance = [((query - centre) ** 2).sum().item() for centre in centres]
+        kept = sorted(range(len(distance)), key=distance.__getitem__)[:nearest]
+        row = []
+        for c in range(classes):
+            own = [distance[j] for j in kept if class_of[j] == c]
+            others = [distance[j] for j in kept if class_of[j] != c]
+            row.append(never if not own else min(others) - max(own) if others else 0.0)
+        scores.append(row)
+    return scores
+
+
+def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes: list[int], k: int) -> Tensor:
+    """The log of each class's share among the k nearest that have the label and one vote shared by all classes."""
+    rows = []
+    for q in range(len(queries)):
+        row: list[float] = []
+        for label, size in enumerate(sizes):
+            query = queries[q] if queries.dim() == 2 else queries[q, label]
+            others = references if references.dim() == 2 else references[:, label]
+            y = targets[:, label].tolist()
+            order = sorted((squared(query, others[i]), i) for i in range(len(y)) if y[i] >= 0)[:k]
+            votes = [y[i] for _, i in order]
+            row += [math.log((votes.count(c) + 1 / size) / (len(votes) + 1)) for c in range(size)]
+        rows.append(row)
+    return torch.tensor(rows)

@@ -18,12 +18,12 @@ ROWS = [
     ["presets"],
     ["config"],
     ["methods", "data", "networks", "evaluation"],
-    ["losses", "samplers", "posthoc"],
+    ["losses", "samplers", "posthoc", "clusters", "neighbours"],
     ["metrics"],
     ["imbalance"],
     ["columns"],
     ["labels"],
-    ["check", "console", "atomic"],
+    ["check", "console", "atomic", "distances"],
 ]
 HEIGHT = {room: -row for row, rooms in enumerate(ROWS) for room in rooms}
 

@@ -16,6 +16,8 @@ from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCr
 from rectifier.losses.design import Design
 from rectifier.losses.focal import Focal
 from rectifier.losses.objective import Objective
+from rectifier.losses.ranking import RankedCrossEntropy
+from rectifier.losses.triplet import SemiHardTripletLoss
 from rectifier.metrics import count_correct
 
 SIZES = [2, 5]
@@ -57,6 +59,8 @@ def objectives(gather: bool) -> dict[str, nn.Module]:
     parts = {"weights": torch.linspace(0.2, 3, 7), "rectification": Design(kappa=3, anchors="easy"), "alpha": 0.5}
     built["focal"] = Objective(Focal(), SIZES, gather=gather, **parts)
     built["focal, mixed"] = Mixed(built["focal"])
+    built["semi-hard triplets"] = SemiHardTripletLoss(SIZES, gather=gather)
+    built["ranked cross-entropy"] = RankedCrossEntropy(SIZES, gather=gather)
     built["crl alone"] = ClassRectificationLoss(sizes=SIZES, kappa=3, gather=gather)
     return built
 

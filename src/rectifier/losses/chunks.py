@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -25,22 +26,28 @@ class PairSource(Protocol):
 
 def compare(source: PairSource, samples: int, comparison: Comparison) -> tuple[Tensor, Tensor]:
     """Return the loss of each label and the number of its triplets or pairs, both ``(A,)``."""
-    size = max(1, CHUNK_BYTES // source.bytes_per_anchor)
-    chunks = [slice(first, first + size) for first in range(0, samples, size)]
-    if len(chunks) == 1:
-        pairs = source(chunks[0])
-        sums = comparison.sums(pairs, comparison.reach(pairs))
-    else:
-        sums = _sums_of_chunks(source, chunks, comparison)
+    # Where a histogram ends depends on the whole batch, so with several chunks it is known before the first sum.
+    chunks = split(samples, source.bytes_per_anchor)
+    with torch.no_grad():
+        reach = None if len(chunks) == 1 else torch.stack([comparison.reach(source(c)) for c in chunks]).amax(0)
+
+    def sums_of(chunk: slice) -> Sums:
+        pairs = source(chunk)
+        return comparison.sums(pairs, comparison.reach(pairs) if reach is None else reach)
+
+    sums = add_up(sums_of, chunks)
     return comparison.loss(sums), comparison.number(sums)
 
 
-def _sums_of_chunks(source: PairSource, chunks: list[slice], comparison: Comparison) -> Sums:
-    with torch.no_grad():  # where a histogram ends depends on the whole batch, so it is known before the first sum
-        reach = torch.stack([comparison.reach(source(chunk)) for chunk in chunks]).amax(0)
+def split(samples: int, bytes_per_anchor: int) -> list[slice]:
+    """Return the anchors in chunks that take no more than ``CHUNK_BYTES``."""
+    size = max(1, CHUNK_BYTES // bytes_per_anchor)
+    return [slice(first, first + size) for first in range(0, samples, size)]
 
-    def sums_of(chunk: slice) -> Sums:
-        return comparison.sums(source(chunk), reach)
 
+def add_up(sums_of: Callable[[slice], Sums], chunks: list[slice]) -> Sums:
+    """Add the sums of all chunks; where there are several, each is computed again in the backward pass."""
+    if len(chunks) == 1:
+        return sums_of(chunks[0])
     parts = [checkpoint(sums_of, chunk, use_reentrant=False) for chunk in chunks]
     return tuple(torch.stack(part).sum(0) for part in zip(*parts, strict=True))

@@ -27,8 +27,8 @@ def prepare(
     """Check the arguments of a loss, join the ranks' batches if asked, and leave half precision behind."""
     known = columns.as_sizes(sizes, check.logits(logits).shape[1])
     canonical = columns.targets_beside(logits, targets, known, columns.label_names(sizes))
-    used = _at_least_float32(check.features(features, logits, len(known))) if level == "instance" else None
-    logits = _at_least_float32(logits)
+    used = at_least_float32(check.features(features, logits, len(known))) if level == "instance" else None
+    logits = at_least_float32(logits)
     if gather:
         logits, canonical, used = global_batch(logits, canonical, used)
     return Inputs(logits, canonical, used, known)
@@ -39,5 +39,6 @@ def no_autocast(tensor: Tensor) -> torch.autocast:
     return torch.autocast(tensor.device.type if isinstance(tensor, Tensor) else "cpu", enabled=False)
 
 
-def _at_least_float32(tensor: Tensor) -> Tensor:
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Leave half precision behind; float64 stays."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as unit_length
 
 from rectifier import columns
+from rectifier.distances import squared_distances
 from rectifier.losses import mining
 from rectifier.losses.comparison import Pairs
 from rectifier.losses.mining import Hard, Profile
@@ -151,17 +152,9 @@ class FeaturePairs:
 def euclidean(anchors: Tensor, samples: Tensor) -> Tensor:
     """Return the distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``, with slope 0 at distance 0.
 
-    As |x|^2 + |y|^2 - 2 x.y, the one form that needs no (n, N, D) tensor. It cancels where samples are close, so it
-    runs in float64, around the mean, which also keeps reduced-precision matrix units out of it; below the rounding
-    error of that, a distance is 0.
-
     >>> euclidean(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]))
     tensor([[[5., 0.]]])
     """
-    wide = torch.float32 if samples.device.type == "mps" else torch.float64
-    centre = samples.detach().to(wide).mean(1, keepdim=True)
-    x, y = anchors.to(wide) - centre, samples.to(wide) - centre
-    size = x.square().sum(-1)[:, :, None] + y.square().sum(-1)[:, None, :]
-    squared = torch.baddbmm(size, x, y.transpose(1, 2), alpha=-2)
-    together = squared <= size * (200 * torch.finfo(wide).eps)  # false for NaN, which must stay visible
+    squared = squared_distances(anchors, samples)
+    together = squared == 0
     return torch.where(together, 1, squared).sqrt().to(samples.dtype) * ~together

@@ -1,0 +1,27 @@
+"""Distances between samples: exact where samples are close, zero where they are equal, without an (n, N, D) tensor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def squared_distances(anchors: Tensor, samples: Tensor) -> Tensor:
+    """Return squared Euclidean distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``; or all without A.
+
+    As |x|^2 + |y|^2 - 2 x.y, the one form that needs no (n, N, D) tensor. It cancels where samples are close, so it
+    runs in float64, around the mean, which also keeps reduced-precision matrix units out of it, and float64 is what it
+    returns; below the rounding error of that, a distance is 0, and so is its slope.
+
+    >>> squared_distances(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[25.0, 0.0]]
+    """
+    if samples.dim() == 2:
+        return squared_distances(anchors[None], samples[None])[0]
+    wide = torch.float32 if samples.device.type == "mps" else torch.float64
+    centre = samples.detach().to(wide).mean(1, keepdim=True)
+    x, y = anchors.to(wide) - centre, samples.to(wide) - centre
+    size = x.square().sum(-1)[:, :, None] + y.square().sum(-1)[:, None, :]
+    squared = torch.baddbmm(size, x, y.transpose(1, 2), alpha=-2)
+    together = squared <= size * (200 * torch.finfo(wide).eps)  # false for NaN, which must stay visible
+    return torch.where(together, 0, squared)
