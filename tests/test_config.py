@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rectifier.config import Config
-from rectifier.methods import METHODS
+from rectifier.methods import METHODS, Part
 
 # A value for every field that is not its default.
 CHANGED: dict[str, Any] = {
@@ -285,7 +285,7 @@ def test_an_option_that_its_owner_does_not_take(key: str, message: str) -> None:
 
 
 def test_a_key_of_two_owners_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "ce", replace(METHODS["ce"], options=("dropout",)))
+    monkeypatch.setitem(METHODS, "ce", replace(METHODS["ce"], loss=Part(dict, ("dropout",))))
     config = Config("digits", method="ce")
     with pytest.raises(ValueError, match=r"whose option it is \(method\.dropout or network\.dropout\), but got 'dropo"):
         config.with_settings({"dropout": "0.1"})

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from cases import StopsAfter
-from rectifier import console, training
+from rectifier import console
 from rectifier.compare import suite
 from rectifier.config import Config
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
 from rectifier.engine.step import EagerStep
 from rectifier.runs.folder import Run
-from rectifier.training import Wanted, train, train_together, why_not_together
+from rectifier.training import Wanted, stages, start, train, train_together, why_not_together
 from test_training import RESTLESS, SHAPES, assert_same, config
 
 SEEDS = (0, 3, 7)
@@ -71,13 +71,13 @@ def test_runs_that_stand_at_different_steps_go_on_apart(tmp_path: Path, monkeypa
         with pytest.raises(Stopped):
             train(early.config, early.out)
     groups: list[int] = []
-    launched = training._launched
+    launched = start._launched
 
     def counted(group: list[Wanted], *arguments: Any) -> list[Run]:
         groups.append(len(group))
         return launched(group, *arguments)
 
-    monkeypatch.setattr(training, "_launched", counted)
+    monkeypatch.setattr(start, "_launched", counted)
     together = train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9))
     assert sorted(groups) == [1, 2]
     for run, other in zip(together, alone(tmp_path / "alone"), strict=True):
@@ -109,7 +109,7 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pyte
 def test_runs_too_large_for_the_device_are_trained_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare, prepared = training._parts, 0
+    prepare, prepared = stages._parts, 0
 
     def crowded(*arguments: Any) -> Any:
         nonlocal prepared
@@ -118,7 +118,7 @@ def test_runs_too_large_for_the_device_are_trained_one_after_another(
             raise torch.OutOfMemoryError
         return prepare(*arguments)
 
-    monkeypatch.setattr(training, "_parts", crowded)
+    monkeypatch.setattr(stages, "_parts", crowded)
     for run, other in zip(train_together(wanted(tmp_path / "together")), alone(tmp_path / "alone"), strict=True):
         assert_same(run, other)
 
@@ -150,7 +150,7 @@ def test_runs_that_cannot_go_together(tmp_path: Path, settings: dict[str, Any], 
 def test_why_seeds_are_not_trained_side_by_side(
     settings: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
+    monkeypatch.setattr(start, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
     found = why_not_together(Config("digits").with_settings(settings))
     assert found is None if reason is None else reason in str(found)
 

@@ -99,9 +99,9 @@ from rectifier.training import train
 import torch
 torch.set_num_threads(1)
 kept, saved = Run.save_checkpoint, 0
-def save(self, state):
+def save(self, state, name):
     global saved
-    kept(self, state)
+    kept(self, state, name)
     saved += 1
     if saved == int(sys.argv[3]):
         os.kill(os.getpid(), int(sys.argv[4]))

@@ -44,7 +44,9 @@ def no_file(what: str, wanted: str, hint: str) -> NoReturn:
 
 def nearest(value: object, valid: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` for the closest valid name, or nothing when none is close."""
-    close = get_close_matches(str(value), list(valid), n=1)
+    names = list(valid)
+    swapped = [name for name in names if sorted(name) == sorted(str(value))]  # two letters in the wrong order
+    close = swapped or get_close_matches(str(value), names, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -16,7 +16,7 @@ from rectifier import check
 from rectifier.data.decode import FITS
 from rectifier.data.sources import SOURCES, literal, source_options
 from rectifier.data.store import as_size
-from rectifier.methods import METHODS, find_method
+from rectifier.methods import find_method, needed_of_network
 from rectifier.networks.registry import NETWORKS, network_options
 
 OPTIMIZERS = ("sgd", "adamw")
@@ -236,7 +236,7 @@ def _complaints(config: Config) -> list[str | None]:
     lr, clip, shares, momentum = config.lr, config.clip, config.milestones, config.momentum
     return [
         check.number("data", config.data, "a name or a path", isinstance(config.data, str) and bool(config.data)),
-        check.choice("method", config.method, tuple(METHODS)),
+        check.number("method", config.method, "a name", isinstance(config.method, str)),
         *(count(name) for name in ("epochs", "batch_size", "accumulate", "validate_every", "devices", "nodes")),
         check.number("seed", config.seed, f"an integer from 0 to {_LARGEST_SEED}", _is_seed(config.seed)),
         natural("split_seed", optional=True),
@@ -285,9 +285,8 @@ def _is_seed(value: object) -> bool:
 def _late_complaints(config: Config) -> Iterator[str]:
     """Size and options have checks of their own, which raise."""
     checks: list[Callable[[], object]] = [lambda: as_size(config.size)]
-    if isinstance(config.method, str) and config.method in METHODS and isinstance(config.method_options, Mapping):
-        method = f"method {config.method!r}"
-        checks.append(lambda: check.options_of(method, config.method_options, METHODS[config.method].options))
+    if isinstance(config.method, str):
+        checks.append(lambda: _check_method(config))
     if isinstance(config.network, str) and config.network in NETWORKS and isinstance(config.network_options, Mapping):
         network = f"network {config.network!r}"
         checks.append(lambda: check.options_of(network, config.network_options, network_options(config.network)))
@@ -302,6 +301,14 @@ def _network_complaint(name: str) -> str | None:
     if str(name).partition(":")[0] in ("timm", "torchvision") and ":" in name:
         return None
     return check.choice("network", name, (*NETWORKS, "timm:NAME", "torchvision:NAME"))
+
+
+def _check_method(config: Config) -> None:
+    method = find_method(config.method)
+    if isinstance(config.method_options, Mapping):
+        check.options_of(f"method {config.method!r}", config.method_options, method.options)
+    if isinstance(config.network_options, Mapping):
+        needed_of_network(config.method, config.network_options)
 
 
 def _replaced(config: Config, chosen: Mapping[str, Any]) -> Config:

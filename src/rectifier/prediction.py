@@ -33,6 +33,7 @@ from rectifier.data.table import IMAGE_SUFFIXES, PARQUET_SUFFIXES, image_column,
 from rectifier.engine.devices import make_fabric
 from rectifier.engine.predict import outputs
 from rectifier.labels import LabelSpace
+from rectifier.methods import needed_of_network
 from rectifier.networks.registry import build_network
 from rectifier.runs.atomic import write_bytes
 from rectifier.runs.folder import Run
@@ -188,7 +189,8 @@ def _decide(logits: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 def _network(run: Run) -> nn.Module:
     """Build the run's network, with the weights of the epoch that was chosen."""
-    config, options = run.config, run.config.network_options
+    config = run.config
+    options = needed_of_network(config.method, config.network_options)
     if config.network.startswith("timm:"):  # the run's weights take the place of pre-trained ones: none is fetched
         options = {**options, "pretrained": False}
     network = build_network(config.network, run.space, run.data["shape"], seed=config.seed, **options)

@@ -54,7 +54,7 @@ def plan(
         chosen = _with_method(config, spec)
         for seed in numbers:
             seeded = replace(chosen, seed=seed, resplit=resplit or chosen.resplit)
-            name = re.sub(r"[^\w.-]+", "-", spec)
+            name = re.sub(r"[^\w.+-]+", "-", spec)
             planned.append(
                 Planned(f"{spec}, seed {seed}", seeded.anchored(), Path(out) / "runs" / f"{name}-seed{seed}")
             )

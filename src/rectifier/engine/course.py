@@ -36,9 +36,10 @@ class Parts(Trained):
     """What a training is made of."""
 
     loader: Loader
-    validate: Validate
+    validate: Validate | None  # None: the classifier does not decide, and the last epoch is the chosen one
     names: tuple[str, ...]
     ids: Callable[[Tensor], list[str]]
+    before_epoch: Callable[[int], None] | None = None
 
 
 class Course:
@@ -68,7 +69,13 @@ class Course:
 
     def begin_epoch(self) -> None:
         with self._lane.turn():
-            self.parts.loader.set_epoch(self.state.epoch, skip=self.state.batch)
+            epoch = self.state.epoch
+            set_progress: Any = getattr(self.parts.objective, "set_progress", None)
+            if set_progress is not None:  # objectives that change over training
+                set_progress(epoch / self._config.epochs)
+            if self.parts.before_epoch is not None and self.state.batch == 0:
+                self.parts.before_epoch(epoch)
+            self.parts.loader.set_epoch(epoch, skip=self.state.batch)
             left = self.batches - self.state.batch
             self._windows = _windows(self.parts.loader, left, self._config.accumulate)
 
@@ -79,10 +86,10 @@ class Course:
             self._step(window, rate)
             self.state.advance(len(window))
 
-    def validate(self) -> Tensor:
+    def validate(self) -> Tensor | None:
         """Start validation; its score can be read in ``end_epoch``."""
         with self._lane.turn():
-            return self.parts.validate()
+            return None if self.parts.validate is None else self.parts.validate()
 
     def end_epoch(self, rate: float, validated: Tensor | None) -> None:
         """Note the epoch, and what validation thinks of it when its turn had come."""
@@ -94,6 +101,8 @@ class Course:
             self.state.end_epoch(row, self.tally.by_label(self.parts.names))
             if score is not None:
                 self.state.judge(score, self.parts.bare, keep_last=self._config.select == "last")
+            elif self.parts.validate is None and number == self._config.epochs:
+                self.state.keep(self.parts.bare)
             self.tally.reset()
         self._recorder.save_epoch(self.state)
 
@@ -127,6 +136,8 @@ class Course:
                     **self.state.as_dict(),
                     "network": self.parts.bare.state_dict(),
                     "optimizer": self.parts.optimizer.state_dict(),
+                    "objective": self.parts.objective.state_dict(),
+                    "sampler": _sampler_state(self.parts.loader),
                     "precision": self._fabric.strategy.precision.state_dict(),
                     "tally": self.tally.state(),
                     "random": random,
@@ -155,6 +166,9 @@ def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
         return
     parts.bare.load_state_dict(saved["network"])
     _load_optimizer(parts.optimizer, saved["optimizer"])
+    parts.objective.load_state_dict(saved["objective"])
+    if saved["sampler"]:
+        parts.loader.sampler.load(saved["sampler"])  # type: ignore[union-attr]
     fabric.strategy.precision.load_state_dict(saved["precision"])
     tally.load(saved["tally"])
     if len(saved["random"]) == fabric.world_size:
@@ -162,6 +176,12 @@ def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
     else:
         before = check.amount(len(saved["random"]), "process")
         console.say(f"The run was on {before}; random masks (dropout) will not be those of an unbroken run.")
+
+
+def _sampler_state(loader: Loader) -> dict[str, Tensor]:
+    """Return what a sampler remembers beside its seed and epoch; most remember nothing."""
+    state = getattr(loader.sampler, "state", None)
+    return state() if callable(state) else {}
 
 
 def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:

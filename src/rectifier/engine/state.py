@@ -46,8 +46,12 @@ class State:
         if better:
             self.best = score
         if better or keep_last:
-            self.best_epoch = self.epoch
-            self.best_weights = {name: w.detach().cpu().clone() for name, w in network.state_dict().items()}
+            self.keep(network)
+
+    def keep(self, network: nn.Module) -> None:
+        """Keep these weights as those of the chosen epoch."""
+        self.best_epoch = self.epoch
+        self.best_weights = {name: w.detach().cpu().clone() for name, w in network.state_dict().items()}
 
     def is_over(self, patience: int | None) -> bool:
         """Say whether validation has not gained for so long that training ends."""

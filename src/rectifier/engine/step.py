@@ -22,20 +22,24 @@ COMPILE_FROM = 100_000
 
 @dataclass(frozen=True)
 class Trained:
-    """What a step changes. ``bare`` is the network, ``wrapped`` what Fabric made of it and its optimizer."""
+    """What a step changes, and how. ``bare`` is the network, ``wrapped`` what Fabric made of it and its optimizer.
+
+    ``mixing`` makes one image of two, and gives the objective its ``partner``: the other's labels and their share.
+    """
 
     bare: nn.Module
     wrapped: Any
     optimizer: Any
     objective: nn.Module
+    mixing: nn.Module | None
 
 
 def make_optimizer(network: nn.Module, config: Config, lr: float) -> torch.optim.Optimizer:
-    """Return the optimizer that the config names, over all weights.
+    """Return the optimizer that the config names, over all weights that are trained.
 
     On a GPU its step is one kernel, and its rate lies there too: the step can be captured.
     """
-    weights = list(network.parameters())
+    weights = [weight for weight in network.parameters() if weight.requires_grad]
     device = weights[0].device
     on_gpu = device.type == "cuda"
     rate = torch.tensor(lr, device=device) if on_gpu else lr
@@ -78,8 +82,11 @@ class EagerStep:
         optimizer.zero_grad()
         for batch in window:
             with fabric.no_backward_sync(self.trained.wrapped, enabled=batch is not window[-1]):
-                output = self._forward(batch.images)
-                loss = self._loss(self.trained.objective, self.tally, output, batch.targets)
+                images, more = batch.images, {}
+                if self.trained.mixing is not None:
+                    images, more["partner"] = self.trained.mixing(images, batch.targets)
+                output = self._forward(images)
+                loss = self._loss(self.trained.objective, self.tally, output, batch.targets, more)
                 fabric.backward(loss if len(window) == 1 else loss / len(window))
         if self._clip is not None:
             fabric.clip_gradients(self.trained.wrapped, optimizer, max_norm=self._clip, error_if_nonfinite=False)
@@ -102,6 +109,7 @@ class CapturedStep:
     def _changed(self) -> dict[str, Tensor]:
         optimizer, network = self._step.trained.optimizer, self._step.trained.bare
         named: dict[str, Tensor] = dict(network.named_parameters()) | dict(network.named_buffers())
+        named |= {f"objective {name}": buffer for name, buffer in self._step.trained.objective.named_buffers()}
         weights = (weight for group in optimizer.param_groups for weight in group["params"])
         for number, weight in enumerate(weights):
             state: Iterable[tuple[str, Any]] = optimizer.state.get(weight, {}).items()
@@ -141,8 +149,8 @@ def _obstacle(fabric: Fabric, config: Config) -> str | None:
 # What is compiled are functions of network and objective, so that several of one kind are compiled once.
 
 
-def _counted_loss(objective: nn.Module, tally: Tally, output: Any, targets: Tensor) -> Tensor:
-    found = objective(output.logits, targets, output.features, return_parts=True)
+def _counted_loss(objective: nn.Module, tally: Tally, output: Any, targets: Tensor, more: dict[str, Any]) -> Tensor:
+    found = objective(output.logits, targets, output.features, return_parts=True, **more)
     tally.add(found)
     loss: Tensor = found.loss
     return loss

@@ -66,7 +66,7 @@ class RectifiedCrossEntropy(Objective):
             CrossEntropy(),
             sizes if isinstance(sizes, LabelSpace) else known,
             rectification=Design(**design),
-            alpha=loss_weight(counts, _eta(eta)) if alpha is None else alpha,
+            alpha=loss_weight(counts, checked_eta(eta)) if alpha is None else alpha,
             label_reduction=label_reduction,
             gather=gather,
             generator=generator,
@@ -74,6 +74,7 @@ class RectifiedCrossEntropy(Objective):
         self.register_buffer("class_counts", torch.cat(counts))
 
 
-def _eta(eta: float) -> float:
+def checked_eta(eta: float) -> float:
+    """Return eta, which weighs the rectification, if it can."""
     check.raise_all([check.number("eta", eta, "a number of at least 0", check.is_real(eta) and eta >= 0)])
     return eta

@@ -18,11 +18,14 @@ class Curves:
     """Write each epoch's row, and its labels', as training goes.
 
     ``epochs`` and ``labels`` are the rows so far, of the checkpoint that training goes on from: the files are made to
-    end there, whatever was written beyond it before training was broken off.
+    end there, whatever was written beyond it before training was broken off. ``stage`` is in the files' names.
     """
 
-    def __init__(self, run: Run, tensorboard: bool, epochs: Sequence[Row], labels: Sequence[Row]) -> None:
-        self._tables = {run.path / "history.csv": epochs, run.path / "labels.csv": labels}
+    def __init__(
+        self, run: Run, tensorboard: bool, epochs: Sequence[Row], labels: Sequence[Row], stage: str = ""
+    ) -> None:
+        tag = f"-{stage}" if stage else ""
+        self._tables = {run.path / f"history{tag}.csv": epochs, run.path / f"labels{tag}.csv": labels}
         for path, rows in self._tables.items():
             write_bytes(path, _csv(rows, header=True))
         self._writer: Any = None
@@ -30,7 +33,7 @@ class Curves:
             from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
             done = epochs[-1]["epoch"] if epochs else 0
-            self._writer = SummaryWriter(run.path / "tensorboard", purge_step=done + 1)
+            self._writer = SummaryWriter(run.path / f"tensorboard{tag}", purge_step=done + 1)
 
     def add(self, epoch: Row, labels: Sequence[Row]) -> None:
         """Write a new epoch."""

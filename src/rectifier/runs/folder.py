@@ -134,9 +134,9 @@ class Run:
         except SafetensorError as error:
             check.fail(str(path), "weights", f"a damaged file ({error})")
 
-    def checkpoint(self) -> dict[str, Any] | None:
+    def checkpoint(self, name: str = "checkpoint") -> dict[str, Any] | None:
         """Return where training stood when it was last saved, or None."""
-        path = self.path / "checkpoint.pt"
+        path = self.path / f"{name}.pt"
         if not path.is_file():
             return None
         try:
@@ -166,10 +166,10 @@ class Run:
         known["sessions"][-1] |= facts
         write_json(self.path / "environment.json", known)
 
-    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+    def save_checkpoint(self, state: Mapping[str, Any], name: str = "checkpoint") -> None:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
-        write_bytes(self.path / "checkpoint.pt", buffer.getvalue())
+        write_bytes(self.path / f"{name}.pt", buffer.getvalue())
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> None:
         kept = {name: tensor.contiguous() for name, tensor in weights.items()}

@@ -1,0 +1,169 @@
+"""Stages of a training: the network as a whole, and, for some methods, its classifier once more.
+
+Several jobs go through a stage side by side. A stage has a checkpoint and curves of its own, so that a run which is
+stopped in the second goes on there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from rectifier import check, console
+from rectifier.data.loader import Loader
+from rectifier.engine.batchnorm import with_global_batch_norm
+from rectifier.engine.course import Course, Parts
+from rectifier.engine.fit import fit
+from rectifier.engine.lanes import Lane, OnlyLane
+from rectifier.engine.predict import Validation
+from rectifier.engine.profiling import describe, profile_step
+from rectifier.engine.state import State
+from rectifier.engine.step import is_captured, make_optimizer
+from rectifier.methods import Afterwards, build_objective
+from rectifier.networks.retrained import RetrainedClassifier
+from rectifier.posthoc import prior_offsets
+from rectifier.runs.curves import Curves
+from rectifier.runs.folder import Run
+from rectifier.training.job import Job
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of a run's training. The first has no name."""
+
+    job: Job
+    loader: Loader
+    run: Run
+    name: str = ""
+
+    @property
+    def checkpoint(self) -> str:
+        return self.name or "checkpoint"
+
+
+def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = False) -> None:
+    """Train side by side from the stages' checkpoints, or from the beginning.
+
+    The networks end with the weights of the chosen epoch.
+    """
+    config, lr = stages[0].job.config, stages[0].job.lr
+    validation = _SharedValidation(fabric, stages[0].job)
+    courses, recorders = [], []
+    for stage in stages:
+        parts = _parts(fabric, stage, validation, profile)
+        state = State.from_checkpoint(stage.run.checkpoint(stage.checkpoint))
+        recorders.append(_Recorder(stage, state) if fabric.is_global_zero else _Silent())
+        lane = Lane(fabric.device, stage.job.seed(fabric)) if len(stages) > 1 else OnlyLane()
+        courses.append(Course(fabric, parts, config, recorders[-1], state, lane))
+    try:
+        fit(fabric, courses, config, lr)
+    finally:
+        for recorder in recorders:
+            recorder.close()
+    for stage, course in zip(stages, courses, strict=True):
+        stage.job.network.load_state_dict(course.state.best_weights or {})
+
+
+def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> None:
+    """Train the classifiers once more on frozen features, classes drawn equally often, where the method says so."""
+    asked = stages[0].job.afterwards
+    if asked.kind not in ("crt", "lws"):
+        return
+    again = [_retraining(fabric, stage, asked) for stage in stages]
+    what = "One factor for each class" if asked.kind == "lws" else "The classifier once more"
+    console.say(f"{what}, classes drawn equally often: {check.amount(asked.epochs, 'epoch')}")
+    train_networks(fabric, again)
+    for stage in again:
+        stage.job.network.put_back()  # type: ignore[operator]
+
+
+def _retraining(fabric: Fabric, stage: Stage, asked: Afterwards) -> Stage:
+    job = stage.job
+    config = replace(job.config, method="class-balanced-sampling", method_options={}, epochs=asked.epochs)
+    network: Any = job.network
+    retrained = replace(
+        job,
+        config=replace(config, warmup=0.0, patience=None),
+        network=RetrainedClassifier(network, scales=asked.kind == "lws", seed=job.config.seed),
+        objective=build_objective("ce", job.counts, job.data.space, gather=fabric.world_size > 1),
+        mixing=None,
+    )
+    loader = stage.loader.beside(retrained.sampler(fabric), job.config.seed)
+    return Stage(retrained, loader, stage.run, "classifier")
+
+
+class _SharedValidation:
+    """Makes each network's validation, over one loader of the same images."""
+
+    def __init__(self, fabric: Fabric, job: Job) -> None:
+        self._fabric, self._batches = fabric, job.held_out(fabric, "validation")
+
+    def of(self, job: Job) -> Validation | None:
+        """Return what scores the job's network under the rule that its epoch is chosen by."""
+        config, space = job.config, job.data.space
+        if job.method.decision is not None:
+            return None
+        offsets = prior_offsets(job.counts) if config.select == "prior" else torch.zeros(space.columns)
+        captured = is_captured(self._fabric, config)
+        return Validation(self._fabric, job.network, self._batches, space.sizes, offsets, captured)
+
+
+def _parts(fabric: Fabric, stage: Stage, validation: _SharedValidation, profile: bool) -> Parts:
+    job, config, data = stage.job, stage.job.config, stage.job.data
+    objective = job.objective.to(fabric.device)
+    network = job.network.to(fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if fabric.world_size > 1 and config.batch_norm == "global" and not stage.name:
+        network = with_global_batch_norm(network)
+    if profile:
+        console.say(describe(profile_step(fabric, network, objective, stage.loader, config, job.lr)))
+    wrapped, optimizer = fabric.setup(network, make_optimizer(network, config, job.lr))
+
+    def ids(positions: Tensor) -> list[str]:
+        return [data.ids[i] for i in data.indices("train")[positions].tolist()]
+
+    return Parts(
+        network,
+        wrapped,
+        optimizer,
+        objective,
+        None if job.mixing is None else job.mixing.to(fabric.device),
+        stage.loader,
+        validation.of(job),
+        data.space.names,
+        ids,
+    )
+
+
+class _Silent:
+    """A recorder for the processes that do not write."""
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        pass
+
+    def save_epoch(self, state: State) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Recorder:
+    """Hands the training's traces to the run folder."""
+
+    def __init__(self, stage: Stage, state: State) -> None:
+        self._run, self._name = stage.run, stage.checkpoint
+        self._curves = Curves(stage.run, stage.job.config.tensorboard, state.epochs, state.labels, stage.name)
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        self._run.save_checkpoint(state, self._name)
+
+    def save_epoch(self, state: State) -> None:
+        self._curves.add(state.epochs[-1], state.last_labels())
+
+    def close(self) -> None:
+        self._curves.close()

@@ -1,0 +1,183 @@
+"""train: from a config to a finished run. The order of work: look, then write; train; predict once; score."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from lightning.fabric import Fabric
+
+from rectifier import check, console
+from rectifier.config import Config
+from rectifier.data.dataset import ImageData
+from rectifier.data.loader import Loader
+from rectifier.engine.devices import accelerator_of, launch, make_fabric, shared_cores
+from rectifier.runs.folder import Run
+from rectifier.training.job import Job, open_for_training, prepare
+from rectifier.training.outcome import finish
+from rectifier.training.stages import Stage, retrain_classifiers, train_networks
+
+TOGETHER = 8
+"""How many runs are trained side by side: with more, an H200 gains little."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run that shall be there: begun in a new folder, or gone on with where one is begun."""
+
+    config: Config
+    out: Path
+
+
+def train(config: Config, out: str | Path, *, title: str | None = None, profile: bool = False) -> Run:
+    """Train as the config says into a new folder, and return the finished run.
+
+    Nothing is written before data, network and method have been looked at. A run that is stopped, by a signal or a
+    kill, goes on with ``resume``. ``title`` is what the run is called while it trains;
+    ``profile`` says first where a step's time goes.
+    """
+    config = config.anchored()
+    Run.check_free(out, config)
+    return _launched([Wanted(config, Path(out))], title, profile)[0]
+
+
+def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
+    """Go on with a run that was stopped: it ends as if it never had been."""
+    opened = Run.open(run)
+    if opened.is_finished:
+        console.say(f"{opened.path} is finished.")
+        return opened
+    return _launched([Wanted(opened.config, opened.path)], title)[0]
+
+
+def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> list[Run]:
+    """Train runs that differ in their seed alone side by side on one device, and return them finished.
+
+    Each ends as if it were alone, up to rounding. Runs that were stopped at different batches, and any that do not fit
+    on the device together, are trained one after another.
+    """
+    check_alike(wanted)
+    standing: dict[int, list[Wanted]] = {}
+    for each in wanted:
+        saved = Run(each.out).checkpoint()
+        standing.setdefault(saved["step"] if saved else 0, []).append(each)
+    for group in standing.values():
+        if not _fitted_together(group, title):
+            console.say(f"The device has no memory for {len(group)} runs at once; they are trained one after another.")
+            gc.collect()
+            for each in group:
+                _launched([each], f"{title or each.out}, seed {each.config.seed}")
+    return [Run.open(each.out) for each in wanted]
+
+
+def _fitted_together(group: list[Wanted], title: str | None) -> bool:
+    try:
+        _launched(group, title)
+    except torch.OutOfMemoryError:
+        if len(group) == 1:
+            raise
+        return False
+    return True
+
+
+def why_not_together(config: Config) -> str | None:
+    """Say what keeps seeds of a config from being trained side by side, or None."""
+    reasons = {
+        "side by side is faster on a GPU alone": accelerator_of(config) != "cuda",
+        "each run has several devices of its own": config.devices * config.nodes > 1,
+        "steps are not captured": config.step not in ("auto", "captured") or config.precision == "16",
+        "each seed has a split of its own": config.resplit,
+        "patience may end one run before another": config.patience is not None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def check_alike(wanted: Sequence[Wanted]) -> None:
+    """Refuse runs that cannot take their steps at the same time."""
+    first, *others = [replace(each.config, seed=0) for each in wanted]
+    if any(other != first for other in others):
+        check.fail("runs that are trained together", "alike but for their seed", "others")
+    if others and (first.resplit or first.patience is not None or first.devices * first.nodes > 1):
+        check.fail("runs that are trained together", "on one split, one device and without patience", "others")
+
+
+def _launched(wanted: list[Wanted], title: str | None, profile: bool = False) -> list[Run]:
+    config = wanted[0].config
+    return launch(make_fabric(config), config, _train, wanted, title, profile)
+
+
+def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: bool) -> list[Run]:
+    """Do what one process does; all processes do the same, and the first writes."""
+    with _alone_in_the_process(fabric), _fastest_kernels(fabric), shared_cores(fabric, wanted[0].config):
+        data = _open(fabric, wanted[0].config)
+        jobs = [prepare(fabric, each.config, data) for each in wanted]
+        torch.manual_seed(jobs[0].seed(fabric))
+        loaders = _training_loaders(fabric, jobs)
+        runs = [_begun(fabric, job, each.out) for job, each in zip(jobs, wanted, strict=True)]
+        fabric.barrier()
+        console.say(f"{title or wanted[0].out}: {jobs[0].headline(fabric, len(jobs))}")
+        began = time.monotonic()
+        try:
+            stages = [Stage(*each) for each in zip(jobs, loaders, runs, strict=True)]
+            train_networks(fabric, stages, profile)
+            retrain_classifiers(fabric, stages)
+            for job, run in zip(jobs, runs, strict=True):
+                finish(fabric, job, run)
+        except BaseException:
+            with suppress(OSError):  # what happened before is what must be told
+                _end_session(fabric, runs, began)
+            raise
+        _end_session(fabric, runs, began)
+        fabric.barrier()  # until the first has scored, no other may say that the run is finished
+    return runs
+
+
+def _begun(fabric: Fabric, job: Job, out: Path) -> Run:
+    run = Run(out)
+    if fabric.is_global_zero:
+        if not (out / "config.json").is_file():
+            run = Run.create(out, job.config)
+        run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)}, job.config.fit)
+    return run
+
+
+def _end_session(fabric: Fabric, runs: list[Run], began: float) -> None:
+    if fabric.is_global_zero:
+        for run in runs:
+            run.end_session(seconds=round(time.monotonic() - began, 3), together=len(runs))
+
+
+def _open(fabric: Fabric, config: Config) -> ImageData:
+    with fabric.rank_zero_first():  # it may have to decode images; the others find them decoded
+        return open_for_training(config)
+
+
+def _training_loaders(fabric: Fabric, jobs: list[Job]) -> list[Loader]:
+    """Return a loader for each job; pixels are kept once."""
+    first = jobs[0].training_loader(fabric)
+    return [first, *(first.beside(job.sampler(fabric), job.config.seed) for job in jobs[1:])]
+
+
+@contextmanager
+def _alone_in_the_process(fabric: Fabric) -> Iterator[None]:
+    """Leave the caller's random state as it was, and let the first process alone speak."""
+    devices = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), nullcontext() if fabric.is_global_zero else console.quiet():
+        yield
+
+
+@contextmanager
+def _fastest_kernels(fabric: Fabric) -> Iterator[None]:
+    """Let cuDNN try which of its convolutions are fastest, unless the user wants the same ones every time."""
+    known = torch.backends.cudnn
+    before = known.benchmark
+    known.benchmark = (fabric.device.type == "cuda" and not known.deterministic) or before
+    try:
+        yield
+    finally:
+        known.benchmark = before
