@@ -476,3 +476,61 @@ def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes
             row += [math.log((votes.count(c) + 1 / size) / (len(votes) + 1)) for c in range(size)]
         rows.append(row)
     return torch.tensor(rows)
+
+
+def mixed_images(images: Tensor, share: list[float]) -> Tensor:
+    """Each image times its share, plus the next image of the batch times the rest, pixel by pixel."""
+    rows = []
+    for i, image in enumerate(images):
+        other = images[(i + 1) % len(images)].flatten().tolist()
+        pixels = [share[i] * x + (1 - share[i]) * y for x, y in zip(image.flatten().tolist(), other, strict=True)]
+        rows.append(torch.tensor(pixels, dtype=images.dtype).view(image.shape))
+    return torch.stack(rows)
+
+
+def remixed_shares(
+    share: list[float], targets: list[list[int]], counts: list[list[int]], kappa: float, tau: float
+) -> list[list[float]]:
+    """Remix's share of every label, from the definition: ratios of class sizes."""
+    rows = []
+    for i, own in enumerate(targets):
+        row = []
+        for label, (y, z) in enumerate(zip(own, targets[(i + 1) % len(targets)], strict=True)):
+            value = share[i]
+            if y >= 0 and z >= 0:
+                ratio = max(counts[label][y], 0.5) / max(counts[label][z], 0.5)
+                if ratio >= kappa and share[i] < tau:
+                    value = 0.0
+                elif ratio <= 1 / kappa and 1 - share[i] < tau:
+                    value = 1.0
+            row.append(value)
+        rows.append(row)
+    return rows
+
+
+def head_logits(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: list[int]) -> Tensor:
+    """Every logit by itself: the sum over its label's features times its class's weights, plus its bias."""
+    rows = []
+    for n in range(len(features)):
+        row, column = [], 0
+        for label, size in enumerate(sizes):
+            own = features[n] if features.dim() == 2 else features[n, label]
+            for _ in range(size):
+                products = [own[d] * weight[column, d] for d in range(len(own))]
+                row.append(sum(products) + (0 if bias is None else bias[column]))
+                column += 1
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+def length_to_the(row: list[float], tau: float) -> float:
+    return float(sum(x * x for x in row) ** (tau / 2))
+
+
+def calibration_error_of(probabilities: list[list[float]], own: list[int], decided: list[int], bins: int) -> float:
+    """Of one label whose samples all have it: in each bin of confidence, how far it is from the share of right ones."""
+    cells: dict[int, list[tuple[float, bool]]] = {}
+    for p, y, d in zip(probabilities, own, decided, strict=True):
+        cells.setdefault(min(int(p[d] * bins), bins - 1), []).append((p[d], y == d))
+    gaps = [abs(sum(p for p, _ in cell) - sum(hit for _, hit in cell)) for cell in cells.values()]
+    return sum(gaps) / len(own)

@@ -17,9 +17,10 @@ from torch import Tensor
 import oracles
 from cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_counts
-from rectifier.evaluation import FOLDS, RULES, fit_rules, score_rules
+from rectifier.calibration import TemperatureScaling
+from rectifier.evaluation import FOLDS, POSTHOC, RULES, fit_rules, score_rules
 from rectifier.methods import METHODS
-from rectifier.posthoc import STRENGTHS
+from rectifier.posthoc import STRENGTHS, TAUS
 from rectifier.runs.predictions import Predictions
 from rectifier.runs.results import score_predictions
 
@@ -140,6 +141,17 @@ def test_threshold_adjustment_has_the_best_strength_on_validation() -> None:
     assert found == pytest.approx(slow_adjustment(COUNTS, best), abs=1e-6)
 
 
+def test_logit_adjustment_has_the_best_tau_on_validation() -> None:
+    batch = validation(seed=3)
+    found = fitted(batch, posthoc="logit-adjustment")["offsets"]["argmax"]
+    offsets = {tau: [tau * offset for offset in slow_prior(COUNTS)] for tau in TAUS}
+    scores = {tau: in_sample(batch, offsets[tau]) for tau in TAUS}
+    best = max(scores, key=lambda tau: scores[tau])
+    assert len(set(scores.values())) > 1
+    assert best not in (0, 1)  # or it would be another rule
+    assert found == pytest.approx(offsets[best], abs=1e-6)
+
+
 def test_the_methods_own_step_is_its_argmax() -> None:
     batch = validation()
     found = {"validation": Predictions(batch.logits, batch.targets, tuple(map(str, range(80))), SPACE)}
@@ -151,12 +163,19 @@ def test_the_methods_own_step_is_its_argmax() -> None:
     assert [name for name, method in METHODS.items() if method.posthoc] == ["threshold-adjustment"]
 
 
-def test_a_further_step_is_a_rule_of_its_own() -> None:
+@pytest.mark.parametrize("step", POSTHOC)
+def test_a_further_step_is_a_rule_of_its_own(step: str) -> None:
     batch = validation()
-    plain, more = fitted(batch), fitted(batch, extra=["threshold-adjustment"])
-    assert list(more["offsets"]) == list(more["validation"]) == [*RULES, "threshold-adjustment"]
-    assert more["offsets"]["threshold-adjustment"] == fitted(batch, posthoc="threshold-adjustment")["offsets"]["argmax"]
+    plain, more = fitted(batch), fitted(batch, extra=[step])
+    assert list(more["offsets"]) == list(more["validation"]) == [*RULES, step]
+    assert more["offsets"][step] == fitted(batch, posthoc=step)["offsets"]["argmax"]
     assert {name: more["offsets"][name] for name in RULES} == plain["offsets"]
+
+
+def test_all_further_steps_at_once() -> None:
+    offsets = fitted(validation(), extra=list(POSTHOC))["offsets"]
+    assert list(offsets) == [*RULES, "threshold-adjustment", "logit-adjustment"]
+    assert offsets["threshold-adjustment"] != offsets["logit-adjustment"]
 
 
 @pytest.mark.parametrize("how", [{"posthoc": "threshold-adjustmnt"}, {"extra": ["threshold-adjustmnt"]}])
@@ -218,6 +237,90 @@ def test_ties_go_to_the_simpler_rule() -> None:
     rules = fit_rules(clear, targets, space, counts, extra=["threshold-adjustment"])
     assert set(rules["validation"].values()) == {1.0}
     assert rules["preferred"] == "argmax"
+
+
+# Calibration
+
+
+def softmax_by_label(logits: Tensor, sizes: list[int]) -> list[list[list[float]]]:
+    return [block.tolist() for block in oracles.softmax_per_label(logits.double(), sizes)]
+
+
+def informed(seed: int = 0, samples: int = 80, missing: float = 0.2) -> Batch:
+    """Logits that know something of the targets: without that, the best temperature is the largest of all."""
+    batch = validation(seed, samples, missing)
+    logits = batch.logits.clone()
+    for i, row in enumerate(batch.targets.tolist()):
+        for own, first in zip(row, SPACE.offsets, strict=True):
+            logits[i, first + max(own, 0)] += 2 * (own >= 0)
+    return batch._replace(logits=logits)
+
+
+def test_the_calibration_is_a_temperature_of_the_plain_logits() -> None:
+    batch = informed(seed=4)
+    expected = TemperatureScaling.fit(batch.logits, batch.targets, SIZES).as_dict()
+    for posthoc in (None, *POSTHOC):
+        assert fitted(batch, posthoc=posthoc)["calibration"] == expected
+    assert len(set(expected["temperatures"])) == len(SIZES)
+    assert all(1 < t < 10 for t in expected["temperatures"])
+
+
+def test_hotter_logits_are_as_probable_after_calibration() -> None:
+    batch, test = informed(seed=4, samples=200), informed(seed=5, samples=200)
+    found = []
+    for factor in (1.0, 3.0):
+        rules = fitted(batch._replace(logits=factor * batch.logits))
+        found.append(score_rules(factor * test.logits, test.targets, SPACE, COUNTS, rules)["rules"]["argmax"])
+    assert found[1]["calibrated_nll"] == pytest.approx(found[0]["calibrated_nll"], rel=1e-4)
+    assert found[1]["nll"] > found[0]["nll"] + 0.5
+    assert found[0]["calibrated_nll"] < found[0]["nll"]
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("rule", [*RULES, *POSTHOC])
+def test_probabilities_are_scored_before_and_after_calibration(rule: str, missing: float) -> None:
+    batch, test = informed(), informed(seed=7, missing=missing)
+    rules = fitted(batch, extra=list(POSTHOC))
+    found = score_rules(test.logits, test.targets, SPACE, COUNTS, rules)["rules"][rule]
+    adjusted = test.logits.double() + torch.tensor(rules["offsets"][rule]).double()
+    hot = torch.tensor(rules["calibration"]["temperatures"]).double()
+    calibrated = test.logits.double() / hot.repeat_interleave(torch.tensor(SIZES))
+    decided = decisions(test.logits.double(), rules["offsets"][rule], SIZES)
+    for prefix, logits in (("", adjusted), ("calibrated_", calibrated)):
+        sums = oracles.negative_log_likelihood(logits, test.targets, SIZES)
+        errors, likelihoods = [], []
+        for a, probabilities in enumerate(softmax_by_label(logits, SIZES)):
+            own = test.targets[:, a].tolist()
+            there = [i for i, y in enumerate(own) if y >= 0]
+            chosen = [[values[i] for i in there] for values in (probabilities, own, [row[a] for row in decided])]
+            errors.append(oracles.calibration_error_of(*chosen, 15))
+            likelihoods.append(sums[a] / len(there))
+            label = found["labels"][SPACE.names[a]]
+            assert label[f"{prefix}nll"] == pytest.approx(likelihoods[-1])
+            assert label[f"{prefix}expected_calibration_error"] == pytest.approx(errors[-1])
+        assert found[f"{prefix}nll"] == pytest.approx(sum(likelihoods) / len(SIZES))
+        assert found[f"{prefix}expected_calibration_error"] == pytest.approx(sum(errors) / len(SIZES))
+
+
+def test_calibration_changes_no_decision() -> None:
+    batch, test = informed(), informed(seed=7)
+    rules = fitted(batch)
+    other = {**rules, "calibration": {**rules["calibration"], "temperatures": [9.0, 0.1, 3.0]}}
+    one, two = (score_rules(test.logits, test.targets, SPACE, COUNTS, each)["rules"] for each in (rules, other))
+    for rule in RULES:
+        changed = {key for key in one[rule] if one[rule][key] != two[rule][key]}
+        assert changed == {"calibrated_nll", "calibrated_expected_calibration_error", "labels"}
+
+
+def test_a_label_that_nobody_has_is_not_calibrated() -> None:
+    batch = informed()
+    targets = batch.targets.clone()
+    targets[:, 1] = -1
+    rules = fitted(batch._replace(targets=targets))
+    assert [t == 1 for t in rules["calibration"]["temperatures"]] == [False, True, False]
+    found = score_rules(batch.logits, targets, SPACE, COUNTS, rules)
+    assert found["labels"][SPACE.names[1]]["calibrated_nll"] is None
+    assert math.isfinite(found["calibrated_nll"])
 
 
 # Identities

@@ -188,6 +188,37 @@ class TestRules:
         assert decisions(lifted) == decisions(zero)  # the same for all classes is nothing
         assert torch.allclose(lifted.probabilities, zero.probabilities)
 
+    @pytest.mark.parametrize("rule", RULES)
+    def test_calibrated_probabilities_are_of_the_same_decisions(
+        self, shapes: Trained, tmp_path: Path, rule: str
+    ) -> None:
+        space, saved = shapes.run.space, shapes.run.predictions("test").logits.tolist()
+        hot = [0.5 + label for label in range(len(space))]
+        run = with_rules(shapes.run, tmp_path / "run", calibration={"temperatures": hot, "sizes": list(space.sizes)})
+        plain, found = (predict(run, shapes.files, rule=rule, calibrated=each) for each in (False, True))
+        assert decisions(plain) == decisions(found)
+        for row, logits in enumerate(saved):
+            for label, (start, size) in enumerate(zip(space.offsets, space.sizes, strict=True)):
+                own = [math.exp(logit / hot[label]) for logit in logits[start : start + size]]
+                probability = own[int(found.classes[row, label])] / sum(own)
+                assert float(found.probabilities[row, label]) == pytest.approx(probability, abs=1e-5)
+        assert not torch.allclose(plain.probabilities, found.probabilities, atol=1e-3)
+
+    def test_the_calibration_is_the_runs_own(self, shapes: Trained) -> None:
+        plain, found = (predict(*shapes, rule="argmax", calibrated=each) for each in (False, True))
+        temperatures = torch.tensor(shapes.run.rules["calibration"]["temperatures"])
+        more_certain = (found.probabilities > plain.probabilities).double().mean(0)
+        assert torch.equal(more_certain == 1, temperatures < 1)
+        assert torch.equal(more_certain == 0, temperatures > 1)
+
+    def test_an_older_run_has_no_calibration(self, shapes: Trained, tmp_path: Path) -> None:
+        run = with_rules(shapes.run, tmp_path / "run")
+        older = {key: value for key, value in run.rules.items() if key != "calibration"}
+        (run.path / "rules.json").write_text(json.dumps(older))
+        assert decisions(predict(run, shapes.files)) == decisions(predict(*shapes))
+        with pytest.raises(ValueError, match=r"the rules of .*run to be with a calibration, but got those of an older"):
+            predict(run, shapes.files, calibrated=True)
+
     def test_a_wrong_name_is_answered_with_the_nearest(self, shapes: Trained) -> None:
         with pytest.raises(ValueError, match=r"Expected rule to be one of 'argmax'.*'priro'\. Did you mean 'prior'"):
             predict(*shapes, rule="priro")

@@ -18,7 +18,7 @@ ROWS = [
     ["presets"],
     ["config"],
     ["methods", "data", "networks", "evaluation"],
-    ["losses", "samplers", "posthoc", "clusters", "neighbours"],
+    ["losses", "samplers", "mixing", "posthoc", "calibration", "decoupling", "clusters", "neighbours"],
     ["metrics"],
     ["imbalance"],
     ["columns"],

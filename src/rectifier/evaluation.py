@@ -5,6 +5,9 @@ Every rule adds one number per class to the logits before the largest is taken:
 - ``argmax``: nothing, or what the method itself adds after training;
 - ``prior``: the log prior of the training classes is taken off;
 - ``tuned``: what gives validation the best class-balanced accuracy, label by label and class by class.
+
+Beside the rules stands a calibration, one temperature per label: what a rule decides is its own affair, how probable
+that is follows from the plain logits over their temperature. No decision changes.
 """
 
 from __future__ import annotations
@@ -17,13 +20,17 @@ import torch
 from torch import Tensor
 
 from rectifier import check
+from rectifier.calibration import TemperatureScaling
 from rectifier.labels import LabelSpace
 from rectifier.metrics import class_balanced_accuracy
 from rectifier.metrics.score import score
-from rectifier.posthoc import ThresholdAdjustment, prior_offsets, tuned_offsets
+from rectifier.posthoc import LogitAdjustment, ThresholdAdjustment, prior_offsets, tuned_offsets
 
 RULES = ("argmax", "prior", "tuned")
-POSTHOC = ("threshold-adjustment",)
+POSTHOC: dict[str, type[ThresholdAdjustment] | type[LogitAdjustment]] = {
+    "threshold-adjustment": ThresholdAdjustment,
+    "logit-adjustment": LogitAdjustment,
+}
 FOLDS = 5
 
 
@@ -40,7 +47,8 @@ def fit_rules(
 
     ``posthoc`` is the method's own last step and belongs to its ``argmax``; ``extra`` names further steps that become
     rules of their own. ``validation`` holds the class-balanced accuracy of each rule, for ``tuned`` that of samples it
-    was not tuned on (5 folds); ``preferred`` is the best of the three, ties go to the simpler rule.
+    was not tuned on (5 folds); ``preferred`` is the best of the three, ties go to the simpler rule. ``calibration`` is
+    a ``TemperatureScaling`` of the plain logits, whatever the rule.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> logits, targets = torch.tensor([[3.0, 0.0], [2.0, 1.0], [1.0, 0.5]]), torch.tensor([[0], [1], [0]])
@@ -59,17 +67,25 @@ def fit_rules(
         "preferred": max(RULES, key=lambda name: scores[name]),
         "validation": {name: value if isfinite(value) else None for name, value in scores.items()},
         "offsets": {name: offset.tolist() for name, offset in offsets.items()},
+        "calibration": TemperatureScaling.fit(logits, targets, space).as_dict(),
     }
 
 
 def score_rules(
     logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor], rules: dict[str, Any]
 ) -> dict[str, Any]:
-    """Score one part's predictions under fitted rules: the metrics of ``argmax``, and in ``rules`` those of each."""
-    scored = {
-        name: score(logits, targets, space, train_counts=train_counts, offsets=torch.tensor(offset))
-        for name, offset in rules["offsets"].items()
-    }
+    """Score one part's predictions under fitted rules: the metrics of ``argmax``, and in ``rules`` those of each.
+
+    ``nll`` and ``expected_calibration_error`` are of the probabilities that the rule's offsets give, and with
+    ``calibrated_`` before their names of the calibrated ones.
+    """
+    calibrated = TemperatureScaling.from_dict(rules["calibration"])(logits.double())
+
+    def scores(offsets: list[float]) -> dict[str, Any]:
+        rule = torch.tensor(offsets)
+        return score(logits, targets, space, train_counts=train_counts, offsets=rule, calibrated=calibrated)
+
+    scored = {name: scores(offsets) for name, offsets in rules["offsets"].items()}
     return {**scored["argmax"], "rules": scored}
 
 
@@ -78,8 +94,8 @@ def _posthoc_offsets(
 ) -> Tensor:
     if name is None:
         return torch.zeros(space.columns)
-    check.raise_all([check.choice("posthoc", name, POSTHOC)])
-    return ThresholdAdjustment.fit(logits, targets, space, counts=list(train_counts)).offsets
+    check.raise_all([check.choice("posthoc", name, tuple(POSTHOC))])
+    return POSTHOC[name].fit(logits, targets, space, counts=list(train_counts)).offsets
 
 
 def _tuned(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:

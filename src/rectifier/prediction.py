@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from rectifier import check, columns, console
+from rectifier.calibration import TemperatureScaling
 from rectifier.config import ACCELERATORS, Config
 from rectifier.data.dataset import PARTS, ImageData, Pixels
 from rectifier.data.decode import UnreadableError, decode
@@ -111,6 +112,7 @@ def predict_images(
     root: str | Path | None = None,
     batch_size: int = 256,
     device: str = "auto",
+    calibrated: bool = False,
 ) -> Forecast:
     """Predict every label of new images with a finished run.
 
@@ -123,6 +125,8 @@ def predict_images(
         root: the folder that the paths of tables start from; each table's own folder if not given.
         batch_size: images per batch; no more than a few batches of them are in memory.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+        calibrated: the rule decides as ever, but a class's probability is what validation found it to be among images
+            like the run's: from the logits over their temperature, without the offsets of the rule.
     """
     run = Run.open(run)
     check.raise_all(
@@ -136,7 +140,8 @@ def predict_images(
     named = _find_images(images, root, run.config.data_options.get("image"))
     height, width, channels = run.data["shape"]
     files = _FilesOnDemand(tuple(image.path for image in named), (height, width, channels), run.data["fit"])
-    classes, probabilities = _predict(run, files, torch.tensor(rules["offsets"][name]), batch_size, device)
+    applied = _Rule(torch.tensor(rules["offsets"][name]), _calibration(run) if calibrated else None)
+    classes, probabilities = _predict(run, files, applied, batch_size, device)
     bad = dict(sorted(files.unreadable.items()))
     if len(bad) == len(named):
         got = f"none of {check.amount(len(named), 'image')}, such as {named[0].path} ({bad[0]})"
@@ -156,16 +161,40 @@ def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
     return name, f"preferred by validation, with a class-balanced accuracy of {100 * rules['validation'][name]:.1f} %"
 
 
-def _predict(run: Run, files: _FilesOnDemand, offsets: Tensor, batch_size: int, device: str) -> tuple[Tensor, Tensor]:
-    """Return each label's class and its probability under the rule with these ``offsets`` ``(K,)``, both ``(N, A)``."""
+def _calibration(run: Run) -> TemperatureScaling:
+    if "calibration" not in run.rules:
+        check.fail(f"the rules of {run.path}", "with a calibration", "those of an older run, without one")
+    return TemperatureScaling.from_dict(run.rules["calibration"])
+
+
+class _Rule(NamedTuple):
+    """Decide by logits plus ``offsets`` ``(K,)``, and take probabilities from the same or from calibrated logits."""
+
+    offsets: Tensor
+    calibration: TemperatureScaling | None = None
+
+    def decide(self, logits: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Return the best class of every label and its probability, both ``(N, A)``.
+
+        >>> _Rule(torch.zeros(5)).decide(torch.tensor([[0.0, 0.0, 9.0, 0.0, 0.0]]).log1p(), (3, 2))
+        (tensor([[2, 0]]), tensor([[0.8333, 0.5000]], dtype=torch.float64))
+        """
+        logits = logits.double()  # as the rules are scored
+        adjusted = logits + self.offsets.double()
+        believed = adjusted if self.calibration is None else self.calibration(logits)
+        classes = columns.argmax(adjusted, sizes)
+        return classes, columns.softmax(believed, sizes).gather(1, columns.own_columns(classes, sizes))
+
+
+def _predict(run: Run, files: _FilesOnDemand, rule: _Rule, batch_size: int, device: str) -> tuple[Tensor, Tensor]:
+    """Return each label's class and its probability under the rule, both ``(N, A)``."""
     fabric = make_fabric(_for_prediction(run.config, device), alone=True)
     network, loader = _network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
     sizes, found = run.space.sizes, []
     with _ignored_warnings(), console.progress() as display:
         task = display.add_task("predicting", total=len(files))
         for batch, output in outputs(fabric, network, loader):
-            # In double precision, as the rules are scored; not every device has that.
-            found.append(_decide(output.logits.cpu().double() + offsets.double(), sizes))
+            found.append(rule.decide(output.logits.cpu(), sizes))  # in double precision, which not every device has
             display.advance(task, len(batch.positions))
     return torch.cat([classes for classes, _ in found]), torch.cat([probabilities for _, probabilities in found])
 
@@ -175,16 +204,6 @@ def _for_prediction(config: Config, device: str) -> Config:
     cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
     precision = "32" if cpu and config.precision == "16" else config.precision
     return replace(config, accelerator=device, devices=1, nodes=1, precision=precision)
-
-
-def _decide(logits: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the best class of every label and its probability, both ``(N, A)``.
-
-    >>> _decide(torch.tensor([[0.0, 0.0, 9.0, 0.0, 0.0]]).log1p(), (3, 2))
-    (tensor([[2, 0]]), tensor([[0.8333, 0.5000]]))
-    """
-    classes = columns.argmax(logits, sizes)
-    return classes, columns.softmax(logits, sizes).gather(1, columns.own_columns(classes, sizes))
 
 
 def _network(run: Run) -> nn.Module:

@@ -12,11 +12,18 @@ from hypothesis import given
 from sklearn import metrics as sk
 from torch import Tensor
 
+import oracles
 from cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_balanced_accuracy, class_counts
 from rectifier.columns import argmax, softmax
 from rectifier.metrics.confusion import ClassScores, confusion_counts
-from rectifier.metrics.ranking import average_precision, calibration_error, group_top_k, top_k_sensitivity
+from rectifier.metrics.ranking import (
+    average_precision,
+    calibration_error,
+    group_top_k,
+    negative_log_likelihood,
+    top_k_sensitivity,
+)
 from rectifier.metrics.score import score
 from rectifier.posthoc import prior_offsets
 
@@ -122,6 +129,32 @@ def test_calibration_error(batch: Batch) -> None:
         assert found[a] == pytest.approx(total / len(own))
 
 
+@given(batches(most_labels=3, most_classes=9))
+def test_calibration_error_of_other_decisions(batch: Batch) -> None:
+    """The probability of the class that was decided for, though another may be more probable."""
+    sizes = tuple(batch.sizes)
+    decided = argmax(batch.logits.flip(0), sizes)
+    found = calibration_error(batch.logits, batch.targets, sizes, bins=7, predicted=decided)
+    for a, probability in enumerate(oracles.softmax_per_label(batch.logits, batch.sizes)):
+        there = batch.targets[:, a] >= 0
+        if not there.any():
+            assert found[a].isnan()
+            continue
+        chosen = probability[there].tolist(), batch.targets[there, a].tolist(), decided[there, a].tolist()
+        assert found[a] == pytest.approx(oracles.calibration_error_of(*chosen, 7))
+    plain = calibration_error(batch.logits, batch.targets, sizes, predicted=argmax(batch.logits, sizes))
+    assert torch.equal(plain.nan_to_num(-1), calibration_error(batch.logits, batch.targets, sizes).nan_to_num(-1))
+
+
+@given(batches(most_labels=4, most_classes=9))
+def test_negative_log_likelihood(batch: Batch) -> None:
+    found = negative_log_likelihood(batch.logits, batch.targets, tuple(batch.sizes))
+    sums = oracles.negative_log_likelihood(batch.logits, batch.targets, batch.sizes)
+    for a, total in enumerate(sums):
+        samples = int((batch.targets[:, a] >= 0).sum())
+        assert found[a] == pytest.approx(total / samples) if samples else found[a].isnan()
+
+
 def test_groups_of_binary_labels() -> None:
     g = torch.Generator().manual_seed(0)
     logits, targets = torch.randn(30, 14, generator=g), torch.randint(-1, 2, (30, 7), generator=g)
@@ -184,6 +217,22 @@ def test_a_rule_is_its_offsets() -> None:
         found["class_balanced_accuracy"]
         != score(logits, targets, SPACE, train_counts=counts)["class_balanced_accuracy"]
     )
+
+
+def test_calibrated_logits_are_beliefs_and_not_decisions() -> None:
+    logits, targets, counts = example()
+    plain = score(logits, targets, SPACE, train_counts=counts)
+    both = score(logits, targets, SPACE, train_counts=counts, calibrated=-logits)
+    more = {"calibrated_nll", "calibrated_expected_calibration_error"}
+    assert set(both) - set(plain) == more
+    assert {key: value for key, value in both.items() if key not in {*more, "labels"}} == {
+        key: value for key, value in plain.items() if key != "labels"
+    }
+    assert both["calibrated_nll"] != plain["nll"]
+    same = score(logits, targets, SPACE, train_counts=counts, calibrated=logits)
+    assert same["calibrated_nll"] == plain["nll"]
+    assert same["calibrated_expected_calibration_error"] == plain["expected_calibration_error"]
+    assert more <= set(both["labels"]["kind"])
 
 
 def test_groups_are_scored_where_names_tell_them() -> None:

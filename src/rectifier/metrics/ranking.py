@@ -73,17 +73,31 @@ def group_top_k(logits: Tensor, targets: Tensor, groups: Tensor, k: int = 5) -> 
     return (hit & positive).sum(0).double() / positive.sum(0).double()
 
 
-def calibration_error(logits: Tensor, targets: Tensor, sizes: tuple[int, ...], bins: int = 15) -> Tensor:
+def negative_log_likelihood(logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return the mean of -log p of the true class over the samples that have the label: float64 ``(A,)``, or NaN.
+
+    >>> negative_log_likelihood(torch.zeros(3, 2), torch.tensor([[0], [1], [-1]]), (2,))
+    tensor([0.6931], dtype=torch.float64)
+    """
+    own = columns.own_columns(targets, sizes)
+    log_p = columns.log_softmax(logits.double(), sizes).gather(1, own.clamp(min=0))
+    return -log_p.masked_fill(own < 0, 0).sum(0) / (own >= 0).sum(0)
+
+
+def calibration_error(
+    logits: Tensor, targets: Tensor, sizes: tuple[int, ...], bins: int = 15, predicted: Tensor | None = None
+) -> Tensor:
     """Return the expected calibration error of each label: float64 ``(A,)``, NaN for a label that nobody has.
 
     The mean, over samples, of the gap between the confidence of the prediction and the share of right ones in its bin;
-    bins of equal width from 0 to 1.
+    bins of equal width from 0 to 1. The prediction is the most probable class unless ``predicted`` ``(N, A)`` is given,
+    by a rule that decides otherwise.
 
     >>> calibration_error(torch.tensor([[30.0, 0.0], [30.0, 0.0]]), torch.tensor([[0], [1]]), (2,))
     tensor([0.5000], dtype=torch.float64)
     """
     probability = columns.softmax(logits.double(), sizes)
-    predicted = columns.argmax(probability, sizes)
+    predicted = columns.argmax(probability, sizes) if predicted is None else predicted
     confidence = probability.gather(1, predicted + columns.offsets(sizes, logits.device))
     labelled = targets >= 0
     labels = torch.arange(len(sizes), device=logits.device)

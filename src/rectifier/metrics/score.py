@@ -12,7 +12,13 @@ from torch import Tensor
 from rectifier import check, columns
 from rectifier.labels import LabelSpace
 from rectifier.metrics.confusion import ClassScores, confusion_counts
-from rectifier.metrics.ranking import average_precision, calibration_error, group_top_k, top_k_sensitivity
+from rectifier.metrics.ranking import (
+    average_precision,
+    calibration_error,
+    group_top_k,
+    negative_log_likelihood,
+    top_k_sensitivity,
+)
 
 MANY, FEW = 100, 20
 """More than 100 training samples of a class are "many", fewer than 20 "few", others "medium" (Liu et al. 2019)."""
@@ -25,11 +31,14 @@ def score(
     *,
     train_counts: Sequence[Tensor],
     offsets: Tensor | None = None,
+    calibrated: Tensor | None = None,
 ) -> dict[str, Any]:
     """Score predictions under one decision rule: metrics over all labels, and ``labels`` with those of each.
 
     A rule is given by its ``offsets`` ``(K,)`` (see ``posthoc``); None is the plain argmax. Means leave out classes
-    without a sample, which ``absent`` counts, and what is not defined is None.
+    without a sample, which ``absent`` counts, and what is not defined is None. With ``calibrated`` logits ``(N, K)``
+    beside the others, ``calibrated_nll`` and ``calibrated_expected_calibration_error`` take probabilities from them;
+    the rule still decides.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> logits, targets = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]]), torch.tensor([[0], [1], [1]])
@@ -40,7 +49,8 @@ def score(
     sizes = space.sizes
     canonical = columns.targets_beside(check.logits(logits), targets, sizes, space.names)
     decided = logits.double() if offsets is None else logits.double() + offsets.to(logits.device).double()
-    classes = ClassScores.of(confusion_counts(columns.argmax(decided, sizes), canonical, sizes), sizes)
+    predicted = columns.argmax(decided, sizes)
+    classes = ClassScores.of(confusion_counts(predicted, canonical, sizes), sizes)
     sensitivity = classes.sensitivity
     precision = average_precision(columns.softmax(decided, sizes), canonical, sizes)
     top5 = top_k_sensitivity(decided, canonical, sizes)
@@ -51,8 +61,13 @@ def score(
         "g_mean": classes.g_mean,
         "mean_average_precision": classes.label_mean(precision),
         "top5_class_balanced_accuracy": classes.label_mean(top5),
+        "nll": negative_log_likelihood(decided, canonical, sizes),
         "expected_calibration_error": calibration_error(decided, canonical, sizes),
     }
+    if calibrated is not None:
+        error = calibration_error(calibrated, canonical, sizes, predicted=predicted)
+        by_label["calibrated_nll"] = negative_log_likelihood(calibrated, canonical, sizes)
+        by_label["calibrated_expected_calibration_error"] = error
     shots = _shots(sensitivity, torch.cat([torch.as_tensor(c) for c in train_counts]).to(sensitivity.device))
     result: dict[str, Any] = {name: _plain(values.nanmean()) for name, values in by_label.items()}
     result |= {name: _plain(sensitivity[members].nanmean()) for name, members in shots.items()}
