@@ -160,7 +160,8 @@ def test_the_methods_own_step_is_its_argmax() -> None:
     assert rules["ce"]["argmax"] == [0.0] * sum(SIZES)
     for rule in ("prior", "tuned"):
         assert rules["ce"][rule] == rules["threshold-adjustment"][rule]
-    assert [name for name, method in METHODS.items() if method.posthoc] == ["threshold-adjustment"]
+    own = {name: method.posthoc for name, method in METHODS.items() if method.posthoc}
+    assert own == {"threshold-adjustment": "threshold-adjustment", "posthoc-logit-adjustment": "logit-adjustment"}
 
 
 @pytest.mark.parametrize("step", POSTHOC)

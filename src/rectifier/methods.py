@@ -27,6 +27,7 @@ from rectifier.losses.objective import Objective
 from rectifier.losses.ranking import RankedCrossEntropy
 from rectifier.losses.rectified import checked_eta
 from rectifier.losses.triplet import SemiHardTripletLoss
+from rectifier.mixing import Mixup, Remix
 from rectifier.samplers import (
     ClassBalancedSampler,
     DownSampler,
@@ -143,6 +144,12 @@ def _crl(level: str, comparison: str) -> Method:
     return Method(about, _CRL, rectification=_rectification(level=level, comparison=comparison))
 
 
+def _remix(
+    counts: Sequence[Tensor], space: LabelSpace, *, mix_kappa: float = 3.0, mix_tau: float = 0.5, **options: Any
+) -> Remix:
+    return Remix(counts, space, kappa=mix_kappa, tau=mix_tau, **options)  # CRL has a kappa, logit adjustment a tau
+
+
 def _plain_sampler(kind: Callable[..., EpochSampler[Any]]) -> Part:
     return Part(lambda targets, space, *, epochs, **common: kind(targets, space, **common))
 
@@ -251,6 +258,16 @@ METHODS: dict[str, Method] = {
         _DECOUPLING,
         afterwards=Part(lambda: Afterwards("tau")),
     ),
+    "mixup": Method(
+        "two images and their labels mixed",
+        "Zhang et al.: mixup: Beyond empirical risk minimization, 2018",
+        mixing=Part(lambda counts, space, **options: Mixup(**options), ("strength",)),
+    ),
+    "remix": Method(
+        "two images mixed, the label of the rarer class favoured",
+        "Chou et al.: Remix: Rebalanced mixup, 2020",
+        mixing=Part(_remix, ("strength", "mix_kappa", "mix_tau")),
+    ),
     "dcl": Method(
         "rectification with easy anchors that fades out, samples from natural to equal classes",
         "Wang et al.: Dynamic curriculum learning for imbalanced data classification, 2019",
@@ -318,14 +335,19 @@ def needed_of_network(name: str, given: Options) -> dict[str, Any]:
     """Return the options of the network with what the method needs of it.
 
     >>> needed_of_network("ldam", {"depth": 20})
-    {'classifier': 'cosine', 'depth': 20}
+    {'depth': 20, 'classifier': 'cosine'}
     """
-    wanted = find_method(name).classifier
+    method = find_method(name)
+    wanted = method.classifier
+    if method.afterwards is not None and method.build("afterwards", {}).kind in ("lws", "tau"):
+        if wanted is not None:
+            check.fail(f"method {name!r}", "one that leaves the classifier linear, whose weights have a length", wanted)
+        wanted = "linear"
     if wanted is None:
         return dict(given)
     if given.get("classifier", wanted) != wanted:
         check.fail("the network's classifier", f"{wanted} for method {name!r}", repr(given["classifier"]))
-    return {"classifier": wanted, **given}
+    return {**given, "classifier": wanted} if wanted != "linear" else dict(given)
 
 
 def find_method(name: str) -> Method:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
+from rectifier.decoupling import LearnableScale
 from rectifier.networks.network import Network
 from rectifier.networks.output import Output
 
@@ -18,8 +22,10 @@ class RetrainedClassifier(nn.Module):
         super().__init__()
         network.requires_grad_(False)
         self.network = network
-        self._scales = scales
-        if not scales:
+        if scales:
+            head: Any = network.head
+            head.classifier = LearnableScale(head.classifier)
+        else:
             network.reset_classifier(seed)
             network.head.classifier.requires_grad_(True)
 
@@ -35,4 +41,10 @@ class RetrainedClassifier(nn.Module):
 
     def put_back(self) -> None:
         """Leave the network as a plain one again, with what was learned."""
+        head: Any = self.network.head
+        if isinstance(head.classifier, LearnableScale):
+            (weight, bias), head.classifier = head.classifier.folded(), head.classifier.classifier
+            with torch.no_grad():
+                head.classifier.weight.copy_(weight)
+                head.classifier.bias.copy_(bias)
         self.network.requires_grad_(True)

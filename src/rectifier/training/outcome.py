@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import torch
 from lightning.fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from rectifier import console
 from rectifier.data.dataset import ImageData
+from rectifier.decoupling import choose_tau, tau_normalised
 from rectifier.engine.predict import predict
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import MOST_FEATURES, Predictions
@@ -21,6 +23,8 @@ HELD_OUT = ("validation", "test")
 def finish(fabric: Fabric, job: Job, run: Run) -> None:
     """Predict validation and test once, and score what was predicted."""
     network = job.network.to(fabric.device)
+    if job.afterwards.kind == "tau":
+        _normalise_classifier(fabric, job, network)
     found = {part: _predictions(fabric, job, network, part) for part in HELD_OUT}
     if not fabric.is_global_zero:
         return
@@ -37,6 +41,19 @@ def _predictions(fabric: Fabric, job: Job, network: nn.Module, part: str) -> Pre
     logits, features = predict(fabric, network, job.held_out(fabric, part), wanted)
     ids = tuple(data.ids[i] for i in index.tolist())
     return Predictions(logits, data.targets[index], ids, data.space, features)
+
+
+def _normalise_classifier(fabric: Fabric, job: Job, network: nn.Module) -> None:
+    """Divide each class's weights by a power of their norm that validation likes best; biases go, as published."""
+    classifier: Any = network.head.classifier  # type: ignore[union-attr]
+    _, features = predict(fabric, network, job.held_out(fabric, "validation"))
+    index = job.data.indices("validation")
+    weight, sizes = classifier.weight.detach().float().cpu(), job.data.space.sizes
+    tau = choose_tau(cast(Tensor, features), job.data.targets[index], weight, None, sizes)
+    console.say(f"Class weights are divided by their norm to the power of {tau:g}.")
+    with torch.no_grad():
+        classifier.weight.copy_(tau_normalised(classifier.weight, tau))
+        classifier.bias.zero_()
 
 
 def _features_fit(network: nn.Module, samples: int, data: ImageData) -> bool:

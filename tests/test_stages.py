@@ -1,0 +1,127 @@
+"""What methods do after, or beside, the training of the network: seen in the runs that come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cases import StopsAfter
+from rectifier import console
+from rectifier.engine import fit as fitting
+from rectifier.engine.interrupt import Stopped
+from rectifier.methods import METHODS
+from rectifier.prediction import predict_images
+from rectifier.runs.folder import Run
+from rectifier.training import Wanted, resume, train, train_together
+from test_training import SHAPES, assert_same, config
+
+BINARY = "shapes:samples=120,size=16,ratio=6,labels=shape=2/colour=2,missing=0.1"
+CLASSIFIER = "head.classifier."
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with console.quiet():
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    with console.quiet():
+        return train(config(SHAPES, method="ce", select="last"), tmp_path_factory.mktemp("plain") / "run")
+
+
+def trained(folder: Path, method: str, **settings: Any) -> Run:
+    return train(config(SHAPES, method=method, select="last", **settings), folder / method)
+
+
+@pytest.mark.parametrize("method", ["crt", "lws", "tau-normalisation"])
+def test_the_classifier_alone_changes_after_training(tmp_path: Path, plain: Run, method: str) -> None:
+    options = {} if method == "tau-normalisation" else {"retrain_epochs": 2}
+    run = trained(tmp_path, method, **options)
+    before, after = plain.weights(), run.weights()
+    assert list(before) == list(after)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all(name.startswith(CLASSIFIER) for name in changed)
+    weight, was = after[f"{CLASSIFIER}weight"], before[f"{CLASSIFIER}weight"]
+    along = torch.nn.functional.cosine_similarity(weight, was)
+    if method == "crt":  # begun anew
+        assert along.abs().max() < 0.99
+    else:  # only their lengths
+        torch.testing.assert_close(along, torch.ones_like(along))
+        assert len(set((weight.norm(dim=1) / was.norm(dim=1)).tolist())) > 1
+    if method == "tau-normalisation":
+        assert not after[f"{CLASSIFIER}bias"].any()
+    assert (run.path / "history.csv").read_bytes() == (plain.path / "history.csv").read_bytes()
+    logits = run.predictions("test").logits
+    assert not torch.allclose(logits, plain.predictions("test").logits)
+
+
+def test_a_classifier_trained_once_more_sees_rare_classes_as_often(tmp_path: Path) -> None:
+    settings = {"epochs": 12, "select": "last", "lr": 0.05}
+    data = "shapes:samples=300,size=12,ratio=20,labels=shape=3"
+    accuracy = {}
+    for method, options in (("ce", {}), ("crt", {"retrain_epochs": 12})):
+        run = train(config(data, method=method, **settings, **options), tmp_path / method)
+        logits = run.predictions("validation").logits
+        accuracy[method] = logits.argmax(1).bincount(minlength=3).min() / len(logits)
+    assert accuracy["crt"] > accuracy["ce"]  # the class that is said least often is said more often
+
+
+def test_a_run_stopped_in_its_second_stage_goes_on_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"epochs": 2, "retrain_epochs": 3, "network.dropout": 0.2}
+    unbroken = trained(tmp_path, "crt", **settings)
+    for at in (4, 9):  # in the first stage, and in the second
+        with monkeypatch.context() as patch:
+            patch.setattr(StopsAfter, "steps", at)
+            patch.setattr(fitting, "Interrupt", StopsAfter)
+            with pytest.raises(Stopped):
+                train(config(SHAPES, method="crt", select="last", **settings), tmp_path / f"at{at}")
+        run = resume(tmp_path / f"at{at}")
+        assert_same(run, unbroken)
+        assert (run.path / "history-classifier.csv").read_bytes() == (
+            unbroken.path / "history-classifier.csv"
+        ).read_bytes()
+
+
+def test_seeds_retrain_side_by_side(tmp_path: Path) -> None:
+    configs = [config(SHAPES, method="crt", seed=seed, retrain_epochs=2) for seed in (0, 1)]
+    together = train_together([Wanted(each, tmp_path / "a" / str(each.seed)) for each in configs])
+    for each, run in zip(configs, together, strict=True):
+        assert_same(run, train(each, tmp_path / "b" / str(each.seed)))
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "ce"])
+def test_every_method_trains_and_is_not_cross_entropy(tmp_path: Path, method: str) -> None:
+    options = {"eta": 0.8} if METHODS[method].rectification else {}
+    data = BINARY if method == "asymmetric" else SHAPES
+    settings = {"epochs": 2, "batch_size": 30, "select": "last"}
+    run = train(config(data, method=method, **settings, **options), tmp_path / "run")
+    other = train(config(data, method="ce", **settings), tmp_path / "ce")
+    assert run.metrics["test"]["class_balanced_accuracy"] is not None
+    if METHODS[method].posthoc:
+        assert run.rules["offsets"]["argmax"] != other.rules["offsets"]["argmax"]
+    else:
+        assert not torch.equal(run.predictions("test").logits, other.predictions("test").logits)
+
+
+def test_a_cosine_classifier_predicts_new_images(tmp_path: Path) -> None:
+    from PIL import Image
+
+    run = trained(tmp_path, "crl+ldam-drw", eta=0.5)
+    assert f"{CLASSIFIER}bias" not in run.weights()
+    Image.new("RGB", (16, 16), (200, 30, 30)).save(tmp_path / "image.png")
+    forecast = predict_images(run, [tmp_path / "image.png"], device="cpu")
+    assert bool((forecast.probabilities > 0).all())
+
+
+@pytest.mark.parametrize("method", ["ldam+lws", "ldam-drw+tau-normalisation"])
+def test_a_classifier_without_lengths_is_refused_at_once(method: str) -> None:
+    with pytest.raises(ValueError, match="leaves the classifier linear"):
+        config(SHAPES, method=method)
+    with pytest.raises(ValueError, match="classifier to be linear for method 'lws', but got 'cosine'"):
+        config(SHAPES, method="lws", **{"network.classifier": "cosine"})
