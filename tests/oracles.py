@@ -175,14 +175,14 @@ def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: list[int]) -
 
 
 def cosine_logits(features: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
-    """Return each sample's cosine with each class, 0 where one has no direction."""
+    """Return 30 times each sample's cosine with each class, 0 where one has no direction."""
     rows = []
     for sample in features:
         row, column = [], 0
         for label, size in enumerate(sizes):
             own = sample if sample.dim() == 1 else sample[label]
             for _ in range(size):
-                row.append(cosine(own.unbind(), weight[column].unbind()))
+                row.append(30 * cosine(own.unbind(), weight[column].unbind()))
                 column += 1
         rows.append(torch.stack(row))
     return torch.stack(rows)
@@ -261,7 +261,8 @@ def one_ldam(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> T
     rarest = min((n for n in counts if n > 0), default=1)
     widths = [(n if n > 0 else rarest) ** -0.25 for n in counts]
     margin = options["largest"] * widths[y] / max(widths)
-    return -log_softmax_of([options["scale"] * (v - margin if c == y else v) for c, v in enumerate(z)])[y]
+    cosines = [v / options["scale"] for v in z]
+    return -log_softmax_of([options["scale"] * (v - margin if c == y else v) for c, v in enumerate(cosines)])[y]
 
 
 def one_asymmetric(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> Tensor:

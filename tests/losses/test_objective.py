@@ -114,12 +114,10 @@ def test_all_rectification_leaves_the_sample_loss_out(level: str) -> None:
     torch.testing.assert_close(objective(*batch[:3]), class_rectification_loss(*batch[:3], level=level, sizes=SIZES))
 
 
-def test_cosines_are_rectified_at_the_scale_of_their_loss() -> None:
+def test_what_is_rectified_has_no_margin() -> None:
     batch = make_batch(SIZES, 40, seed=4)
-    ldam = LDAM(class_counts(batch.targets, SIZES), scale=10.0)
-    objective = Objective(ldam, SIZES, rectification=Design(), alpha=1.0)
-    expected = class_rectification_loss(10 * batch.logits, batch.targets, sizes=SIZES)
-    torch.testing.assert_close(objective(*batch[:2]), expected)
+    objective = Objective(LDAM(class_counts(batch.targets, SIZES)), SIZES, rectification=Design(), alpha=1.0)
+    torch.testing.assert_close(objective(*batch[:2]), class_rectification_loss(*batch[:2], sizes=SIZES))
 
 
 def test_every_part_changes_the_loss() -> None:

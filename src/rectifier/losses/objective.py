@@ -77,7 +77,6 @@ class Objective(torch.nn.Module):
         known = columns.as_sizes(sizes)
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else known
         self.sample_loss = sample_loss
-        self.scale: float = getattr(sample_loss, "scale", 1.0)  # of cosines, whose softmax is flat without it
         self.weights_from = _share("weights_from", weights_from)
         self.design = None if rectification is None else rectification.checked()
         self.label_reduction = check_reduction(label_reduction)
@@ -117,8 +116,7 @@ class Objective(torch.nn.Module):
             sides = [Side(given.targets)]
             if partner is not None:
                 sides = both_sides(given, logits, partner, self.sizes, self.gather)
-            scaled = given.logits if self.scale == 1 else self.scale * given.logits
-            log_p = columns.log_softmax(scaled, given.sizes)
+            log_p = columns.log_softmax(given.logits, given.sizes)
             base = per_label = self._mean_loss(given, log_p, sides)
             mined = None
             if self.design:
