@@ -477,3 +477,25 @@ def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes
             row += [math.log((votes.count(c) + 1 / size) / (len(votes) + 1)) for c in range(size)]
         rows.append(row)
     return torch.tensor(rows)
+
+
+def remembered_rows(rows: list[int], samples: int, age: int | None) -> list[tuple[int, int]]:
+    """Which (batch, row) are remembered after batches of so many rows: the last ones, none too old, newest first."""
+    newest_first = [(batch, row) for batch in reversed(range(len(rows))) for row in reversed(range(rows[batch]))]
+    return [(b, row) for b, row in newest_first[:samples] if age is None or len(rows) - b <= age]
+
+
+def crl_with_memory(
+    past: list[tuple[Tensor, Tensor, Tensor]],
+    batch: tuple[Tensor, Tensor, Tensor],
+    *,
+    samples: int,
+    age: int | None,
+    **options: Any,
+) -> Tensor:
+    """The Class Rectification Loss per label of (logits, targets, features) and what is remembered of past batches."""
+    joined = [[part] for part in batch]
+    for b, row in remembered_rows([len(targets) for _, targets, _ in past], samples, age):
+        for parts, old in zip(joined, past[b], strict=True):
+            parts.append(old[row : row + 1].detach())
+    return extended_crl(*(torch.cat(parts) for parts in joined), **options)
