@@ -52,6 +52,7 @@ def test_the_last_samples_are_remembered_with_their_ages(lengths: str, age: int 
             assert torch.equal(targets[rows + slot], seen[b][1][row])
             assert torch.equal(features[rows + slot], seen[b][2][row])
             assert memory.ages[slot] == len(seen) - b
+        assert memory.ages.count_nonzero() == min(7, sum(len(past[0]) for past in seen))  # an empty slot has no age
         assert (targets[rows:][[slot for slot in range(7) if slot not in labelled]] == -1).all()
         memory.remember(*batch)
         seen.append(batch)
