@@ -175,14 +175,14 @@ def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: list[int]) -
 
 
 def cosine_logits(features: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
-    """Return each sample's cosine with each class, 0 where one has no direction."""
+    """Return 30 times each sample's cosine with each class, 0 where one has no direction."""
     rows = []
     for sample in features:
         row, column = [], 0
         for label, size in enumerate(sizes):
             own = sample if sample.dim() == 1 else sample[label]
             for _ in range(size):
-                row.append(cosine(own.unbind(), weight[column].unbind()))
+                row.append(30 * cosine(own.unbind(), weight[column].unbind()))
                 column += 1
         rows.append(torch.stack(row))
     return torch.stack(rows)
@@ -261,7 +261,8 @@ def one_ldam(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> T
     rarest = min((n for n in counts if n > 0), default=1)
     widths = [(n if n > 0 else rarest) ** -0.25 for n in counts]
     margin = options["largest"] * widths[y] / max(widths)
-    return -log_softmax_of([options["scale"] * (v - margin if c == y else v) for c, v in enumerate(z)])[y]
+    cosines = [v / options["scale"] for v in z]
+    return -log_softmax_of([options["scale"] * (v - margin if c == y else v) for c, v in enumerate(cosines)])[y]
 
 
 def one_asymmetric(z: list[Tensor], y: int, counts: Any, options: dict[str, Any]) -> Tensor:
@@ -534,3 +535,25 @@ def calibration_error_of(probabilities: list[list[float]], own: list[int], decid
         cells.setdefault(min(int(p[d] * bins), bins - 1), []).append((p[d], y == d))
     gaps = [abs(sum(p for p, _ in cell) - sum(hit for _, hit in cell)) for cell in cells.values()]
     return sum(gaps) / len(own)
+
+
+def remembered_rows(rows: list[int], samples: int, age: int | None) -> list[tuple[int, int]]:
+    """Which (batch, row) are remembered after batches of so many rows: the last ones, none too old, newest first."""
+    newest_first = [(batch, row) for batch in reversed(range(len(rows))) for row in reversed(range(rows[batch]))]
+    return [(b, row) for b, row in newest_first[:samples] if age is None or len(rows) - b <= age]
+
+
+def crl_with_memory(
+    past: list[tuple[Tensor, Tensor, Tensor]],
+    batch: tuple[Tensor, Tensor, Tensor],
+    *,
+    samples: int,
+    age: int | None,
+    **options: Any,
+) -> Tensor:
+    """The Class Rectification Loss per label of (logits, targets, features) and what is remembered of past batches."""
+    joined = [[part] for part in batch]
+    for b, row in remembered_rows([len(targets) for _, targets, _ in past], samples, age):
+        for parts, old in zip(joined, past[b], strict=True):
+            parts.append(old[row : row + 1].detach())
+    return extended_crl(*(torch.cat(parts) for parts in joined), **options)

@@ -130,7 +130,7 @@ def _rectification(**fixed: Any) -> Part:
 
 
 _OBJECTIVES_OWN = ("falling", "memory", "memory_age")
-_CRL_OPTIONS = ("eta", "alpha", "kappa", "rho", "margin", "scope", "mining", "bins", "normalize", "scores", "anchors")
+_CRL_OPTIONS = ("eta", "alpha", *Design._fields, *_OBJECTIVES_OWN)
 _CRL = "Dong, Gong, Zhu: Imbalanced deep learning by minority class incremental rectification, 2019"
 _DRUMMOND = "Drummond, Holte: C4.5, class imbalance, and cost sensitivity, 2003"
 _DECOUPLING = "Kang et al.: Decoupling representation and classifier for long-tailed recognition, 2020"

@@ -50,6 +50,19 @@ class Mixed(nn.Module):
         return loss
 
 
+class Again(nn.Module):
+    """The loss of the batch when it is seen for the second time, beside the memory of the first, flipped."""
+
+    def __init__(self, objective: nn.Module) -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(self, logits: Tensor, targets: Tensor, features: Tensor) -> Tensor:
+        self.objective(logits.detach().flip(1), targets, features.detach())
+        loss: Tensor = self.objective(logits, targets, features)
+        return loss
+
+
 def objectives(gather: bool) -> dict[str, nn.Module]:
     counts = [torch.tensor([90, 10]), torch.tensor([60, 20, 10, 6, 4])]
     built: dict[str, nn.Module] = {}
@@ -59,6 +72,11 @@ def objectives(gather: bool) -> dict[str, nn.Module]:
     parts = {"weights": torch.linspace(0.2, 3, 7), "rectification": Design(kappa=3, anchors="easy"), "alpha": 0.5}
     built["focal"] = Objective(Focal(), SIZES, gather=gather, **parts)
     built["focal, mixed"] = Mixed(built["focal"])
+    for level in ("class", "instance"):
+        remembering = Objective(
+            Focal(), SIZES, gather=gather, rectification=Design(level=level, kappa=3), alpha=0.5, memory=50
+        )
+        built[f"memory, {level}"] = Again(remembering.double())
     built["semi-hard triplets"] = SemiHardTripletLoss(SIZES, gather=gather)
     built["ranked cross-entropy"] = RankedCrossEntropy(SIZES, gather=gather)
     built["crl alone"] = ClassRectificationLoss(sizes=SIZES, kappa=3, gather=gather)

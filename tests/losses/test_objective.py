@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -114,12 +115,10 @@ def test_all_rectification_leaves_the_sample_loss_out(level: str) -> None:
     torch.testing.assert_close(objective(*batch[:3]), class_rectification_loss(*batch[:3], level=level, sizes=SIZES))
 
 
-def test_cosines_are_rectified_at_the_scale_of_their_loss() -> None:
+def test_what_is_rectified_has_no_margin() -> None:
     batch = make_batch(SIZES, 40, seed=4)
-    ldam = LDAM(class_counts(batch.targets, SIZES), scale=10.0)
-    objective = Objective(ldam, SIZES, rectification=Design(), alpha=1.0)
-    expected = class_rectification_loss(10 * batch.logits, batch.targets, sizes=SIZES)
-    torch.testing.assert_close(objective(*batch[:2]), expected)
+    objective = Objective(LDAM(class_counts(batch.targets, SIZES)), SIZES, rectification=Design(), alpha=1.0)
+    torch.testing.assert_close(objective(*batch[:2]), class_rectification_loss(*batch[:2], sizes=SIZES))
 
 
 def test_every_part_changes_the_loss() -> None:
@@ -152,6 +151,35 @@ def test_deferred_weights_count_from_their_time_on(layout: str) -> None:
     for share, expected in ((0.0, plain), (0.79, plain), (0.8, weighted), (1.0, weighted), (0.5, plain)):
         deferred.set_progress(share)
         torch.testing.assert_close(deferred(*batch[:2]), expected)
+
+
+def test_the_rectification_falls_over_training() -> None:
+    batch = make_batch(SIZES, 30, seed=6, missing=0.2)
+    alpha = [0.2, 0.5, 1.0]
+    options: dict[str, Any] = {"rectification": Design(kappa=3), "label_reduction": "none"}
+    steady = Objective(Focal(), SIZES, alpha=alpha, **options)
+    falling = Objective(Focal(), SIZES, alpha=alpha, falling=True, **options)
+    assert torch.equal(falling(*batch[:2]), steady(*batch[:2]))
+    for share in (0.0, 0.25, 0.5, 1.0):
+        for objective in (falling, steady):
+            objective.set_progress(share)
+        present = [whole * (math.cos(math.pi * share) + 1) / 2 for whole in alpha]
+        parts = falling(*batch[:2], return_parts=True)
+        torch.testing.assert_close(parts.alpha, torch.tensor(present))
+        torch.testing.assert_close(parts.loss, Objective(Focal(), SIZES, alpha=present, **options)(*batch[:2]))
+        assert torch.equal(steady(*batch[:2], return_parts=True).alpha, torch.tensor(alpha))
+    assert not parts.alpha.any()  # at the end the loss of the samples is all there is
+    assert torch.equal(parts.loss, Objective(Focal(), SIZES, label_reduction="none")(*batch[:2]))
+    assert parts.rectification.all()
+
+
+def test_the_present_alpha_is_no_state() -> None:
+    objective = RectifiedCrossEntropy(torch.tensor([90, 10]), eta=0.5, falling=True)
+    whole = objective.alpha.clone()
+    objective.set_progress(0.7)
+    objective(torch.zeros(4, 2), torch.arange(4) % 2)
+    assert torch.equal(objective.state_dict()["alpha"], whole)
+    assert set(objective.state_dict()) == {"alpha", "class_counts"}
 
 
 def test_progress_stays_one_tensor_so_that_a_captured_step_reads_it() -> None:
@@ -202,7 +230,8 @@ def test_an_image_mixed_with_itself_is_itself() -> None:
 @pytest.mark.parametrize("level", [None, "class", "instance"])
 def test_the_whole_objective_is_one_graph(level: str | None, mixed: bool) -> None:
     torch._dynamo.reset()
-    rectification: dict[str, Any] = {"rectification": Design(level=level, kappa=3), "alpha": 0.5} if level else {}
+    rectified = {"rectification": Design(level=level or "class", kappa=3), "alpha": 0.5, "falling": True}
+    rectification: dict[str, Any] = rectified if level else {}
     objective = Objective(Focal(), SIZES, weights=weights_of(SIZES).float(), weights_from=0.5, **rectification)
     compiled = torch.compile(objective, fullgraph=True, backend="eager")
     with torch._dynamo.config.patch(error_on_recompile=True):
@@ -242,14 +271,15 @@ def test_a_captured_objective_waits_for_nothing_and_follows_progress(name: str) 
         weights_from=0.5,
         rectification=Design(kappa=4, anchors="easy", scores="log-probability"),
         alpha=0.5,
+        falling=True,
     ).cuda()
     batch = make_batch(sizes, 40, dtype=torch.float32, missing=0.1)
     logits, targets = batch.logits.cuda().requires_grad_(), batch.targets.cuda()
     partner = (targets.flip(0), torch.full((40,), 0.3, device="cuda"))
 
-    def run() -> tuple[Tensor, Tensor]:
-        value = objective(logits, targets, partner=partner)
-        return value, torch.autograd.grad(value, logits)[0]
+    def run() -> tuple[Tensor, ...]:
+        parts = objective(logits, targets, partner=partner, return_parts=True)
+        return parts.loss, torch.autograd.grad(parts.loss, logits)[0], parts.alpha
 
     run()  # tables are made once
     torch.cuda.set_sync_debug_mode("error")
@@ -265,8 +295,9 @@ def test_a_captured_objective_waits_for_nothing_and_follows_progress(name: str) 
         graph.replay()
         for got, expected in zip(captured, run(), strict=True):
             torch.testing.assert_close(got, expected)
-        values.append(captured[0].item())
-    assert values[0] != values[1]
+        values.append((captured[0].item(), captured[2].tolist()))
+    assert values[0][0] != values[1][0]
+    assert values[0][1] > values[1][1]
 
 
 def test_parts_come_from_the_same_pass() -> None:
@@ -318,6 +349,7 @@ def test_float32_inside_autocast() -> None:
         ({"rectification": Design(), "alpha": 1.5}, "alpha to be from 0 to 1"),
         ({"rectification": Design(kappa=0), "alpha": 0.5}, "kappa to be a positive integer"),
         ({"label_reduction": "max"}, "label_reduction to be one of"),
+        ({"falling": True}, "rectification to be given together with falling, but got None"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:

@@ -17,6 +17,7 @@ from rectifier.losses.asymmetric import Asymmetric
 from rectifier.losses.entropy import CrossEntropy
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
+from rectifier.networks.head import SCALE
 
 LAYOUTS = {"one": [6], "binary": [2] * 5, "mixed": [3, 7, 2], "very unequal": [2, 2, 2, 2, 2, 2, 40]}
 FORTY = [2] * 40
@@ -170,10 +171,22 @@ def test_constant_logits_that_equal_the_log_prior_pay_its_entropy_under_plain_cr
     torch.testing.assert_close(adjusted[:, 0], -(counts / 100).log())
 
 
-def test_no_margin_is_cross_entropy_of_scaled_cosines() -> None:
-    batch, _ = batch_and_cross_entropy([3, 5])
+def test_no_margin_is_cross_entropy() -> None:
+    batch, expected = batch_and_cross_entropy([3, 5])
     got = LDAM(counts_of([3, 5]), largest=0.0, scale=7.0)(batch.logits, batch.targets, (3, 5))
-    torch.testing.assert_close(got, CrossEntropy()(7.0 * batch.logits, batch.targets, (3, 5)))
+    torch.testing.assert_close(got, expected, atol=0, rtol=0)
+
+
+def test_a_margin_is_as_wide_as_the_scale_makes_it() -> None:
+    batch, _ = batch_and_cross_entropy([3, 5])
+    counts = counts_of([3, 5])
+    wide, scaled = (LDAM(counts, *options)(batch.logits, batch.targets, (3, 5)) for options in ((0.4, 5), (0.2, 10)))
+    torch.testing.assert_close(wide, scaled)
+    assert not torch.allclose(wide, LDAM(counts, 0.4, 10)(batch.logits, batch.targets, (3, 5)))
+
+
+def test_the_default_scale_is_that_of_a_cosine_classifier() -> None:
+    assert LDAM(torch.tensor([1, 2])).scale == SCALE
 
 
 def test_margins_grow_as_classes_get_rare() -> None:

@@ -32,7 +32,7 @@ def profile_step(
     The parts are told apart by waiting for the device after each, so they add up to more than a captured step, in which
     nothing waits. ``rectification`` is what the objective takes beyond plain cross-entropy.
     """
-    copied = copy.deepcopy(network)
+    copied, objective = copy.deepcopy(network), copy.deepcopy(objective)  # which may remember what it sees
     plain = MultiLabelCrossEntropy(objective.sizes).to(fabric.device)  # type: ignore[arg-type]
     optimizer = make_optimizer(copied, config, lr)
     watch = _Watch(fabric.device)

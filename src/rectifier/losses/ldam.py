@@ -11,17 +11,17 @@ from rectifier.losses.sample import check_same_labels, own_values
 
 
 class LDAM(torch.nn.Module):
-    """Cross-entropy of scale * (z - margin of the own class), where the logits z are cosines.
+    """Cross-entropy of z - scale * margin of the own class, where the logits z are scale * cosines.
 
-    The margin of class c is proportional to n_c^(-1/4), and the largest of each label is ``largest``. The logits must
-    be cosines between features and class weights (a network with a cosine classifier): with others a margin of 0.5
-    means nothing.
+    The margin of class c is proportional to n_c^(-1/4), and the largest of each label is ``largest``. It is one of
+    cosines between features and class weights, so the network must have a cosine classifier, whose logits are cosines
+    times 30: for others a margin of 0.5 means nothing.
 
     Args:
         counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
             class without a sample has the margin of the rarest class that has one.
-        largest: The margin of the rarest class of each label; 0 leaves cross-entropy of scale * z.
-        scale: What the cosines are multiplied by, also where they are rectified.
+        largest: The margin of the rarest class of each label, in cosines; 0 leaves plain cross-entropy.
+        scale: What the network has multiplied the cosines by.
 
     >>> LDAM(torch.tensor([1600, 100])).margins
     tensor([0.2500, 0.5000])
@@ -45,9 +45,9 @@ class LDAM(torch.nn.Module):
     def forward(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
         check_same_labels(self.sizes, sizes)
         own = columns.own_columns(targets, sizes)
-        margin = self.margins.to(logits.dtype)[own.clamp(min=0)].masked_fill(own < 0, 0)
+        margin = self.scale * self.margins.to(logits.dtype)[own.clamp(min=0)].masked_fill(own < 0, 0)
         lowered = logits.scatter_add(1, own.clamp(min=0), -margin)  # a missing label takes 0 off the first column
-        return -own_values(columns.log_softmax(self.scale * lowered, sizes), targets, sizes)
+        return -own_values(columns.log_softmax(lowered, sizes), targets, sizes)
 
     def extra_repr(self) -> str:
         return f"largest={self.largest}, scale={self.scale}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from rectifier.columns import Sizes
 from rectifier.labels import LabelSpace
 from rectifier.losses.design import Design, check_reduction, reduce_labels
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
+from rectifier.losses.memory import make_memory
 from rectifier.losses.mixed import Partner, Side, both_sides, larger_side
 from rectifier.losses.rectification import Rectification, rectify
 from rectifier.losses.sample import ProbabilityLoss, SampleLoss
@@ -22,7 +24,7 @@ class LossParts(NamedTuple):
     """The objective and what it is made of; all but ``loss`` are ``(A,)`` and detached, for logging.
 
     ``cross_entropy`` is the mean loss of the samples, whichever loss that is; ``comparisons`` is the number of
-    triplets, or of positive and negative pairs.
+    triplets, or of positive and negative pairs; ``alpha`` is the present one, where it falls.
     """
 
     loss: Tensor
@@ -46,6 +48,11 @@ class Objective(torch.nn.Module):
             until then all are 1. How much of training is done is told by ``set_progress``.
         rectification: The options of the Class Rectification Loss; None leaves it out.
         alpha: Weight of the rectification, one number or one per label, from 0 to 1.
+        falling: Let that weight fall over training as half a cosine wave, from alpha to 0 (the loss schedule of Wang et
+            al. 2019, Dynamic Curriculum Learning). How much of training is done is told by ``set_progress``.
+        memory: Rectify together with this many recent samples (see ``ClassRectificationLoss``); the loss of the samples
+            is of the batch alone.
+        memory_age: Leave out samples that were seen more than so many batches ago.
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
         gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
         generator: Where random mining draws from.
@@ -69,6 +76,9 @@ class Objective(torch.nn.Module):
         weights_from: float = 0.0,
         rectification: Design | None = None,
         alpha: float | Sequence[float] | Tensor | None = None,
+        falling: bool = False,
+        memory: int = 0,
+        memory_age: int | None = None,
         label_reduction: str = "sum",
         gather: bool = False,
         generator: torch.Generator | None = None,
@@ -77,7 +87,6 @@ class Objective(torch.nn.Module):
         known = columns.as_sizes(sizes)
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else known
         self.sample_loss = sample_loss
-        self.scale: float = getattr(sample_loss, "scale", 1.0)  # of cosines, whose softmax is flat without it
         self.weights_from = _share("weights_from", weights_from)
         self.design = None if rectification is None else rectification.checked()
         self.label_reduction = check_reduction(label_reduction)
@@ -88,6 +97,11 @@ class Objective(torch.nn.Module):
             check.fail("alpha", wanted, "None" if alpha is None else repr(alpha))
         if weights_from and weights is None:
             check.fail("weights", "given together with weights_from", "None")
+        for option, given in (("falling", falling), ("memory", memory)):
+            if given and rectification is None:
+                check.fail("rectification", f"given together with {option}", "None")
+        self.falling = falling
+        self.memory = make_memory(memory, self.sizes, memory_age)
         self.register_buffer("weights", _weights(weights, sum(known)))
         self.register_buffer("alpha", _alpha(0.0 if alpha is None else alpha, len(known)), persistent=alpha is not None)
         self.register_buffer("progress", torch.zeros(()), persistent=False)
@@ -117,21 +131,20 @@ class Objective(torch.nn.Module):
             sides = [Side(given.targets)]
             if partner is not None:
                 sides = both_sides(given, logits, partner, self.sizes, self.gather)
-            scaled = given.logits if self.scale == 1 else self.scale * given.logits
-            log_p = columns.log_softmax(scaled, given.sizes)
+            log_p = columns.log_softmax(given.logits, given.sizes)
             base = per_label = self._mean_loss(given, log_p, sides)
-            mined = None
+            mined, alpha = None, self._current_alpha()
             if self.design:
                 scores = log_p if self.design.scores == "log-probability" else log_p.exp()
                 rectified = (larger_side(sides), given.features, given.sizes, self.design)
-                mined = rectify(scores, *rectified, self.generator, self.gather)
-                per_label = self.alpha * mined.loss + (1 - self.alpha) * base
+                mined = rectify(scores, *rectified, self.generator, self.gather, self.memory)
+                per_label = alpha * mined.loss + (1 - alpha) * base
         loss = reduce_labels(per_label, self.label_reduction)
         if not return_parts:
             return loss
         none = torch.zeros_like(base)
         logged = mined or Rectification(none, none.long(), none.long())
-        parts = (base, logged.loss, self.alpha, logged.mined_classes, logged.comparisons)
+        parts = (base, logged.loss, alpha, logged.mined_classes, logged.comparisons)
         return LossParts(loss, *(part.detach() for part in parts))
 
     def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side]) -> Tensor:
@@ -153,6 +166,9 @@ class Objective(torch.nn.Module):
         if self.weights is None:
             return None
         return torch.where(self.progress >= self.weights_from, self.weights.to(dtype), 1)
+
+    def _current_alpha(self) -> Tensor:
+        return self.alpha * (torch.cos(math.pi * self.progress) + 1) / 2 if self.falling else self.alpha
 
     def extra_repr(self) -> str:
         return self.design.described() if self.design else ""

@@ -17,6 +17,7 @@ from rectifier.losses.comparison import Comparison
 from rectifier.losses.design import Design, check_reduction, reduce_labels
 from rectifier.losses.gather import shared_draw
 from rectifier.losses.inputs import no_autocast, prepare
+from rectifier.losses.memory import Memory, make_memory
 from rectifier.losses.mining import Profile
 from rectifier.losses.pairs import Draw, FeaturePairs, ScorePairs, scored_classes
 from rectifier.losses.triplets import hard_triplet_sums
@@ -90,6 +91,10 @@ class ClassRectificationLoss(torch.nn.Module):
             comparison.
         anchors: ``"all"`` samples of a mined class are anchors (the paper's), or the ``"easy"`` ones alone: the kappa
             of highest probability (Wang et al. 2019, Dynamic Curriculum Learning).
+        memory: Mine and compare this many recent samples together with each batch, so that rare classes have more
+            positives; needs ``sizes``. Only the samples of the batch have a gradient, yet the mean is over all, so a
+            large memory also weakens it. In evaluation mode nothing is remembered. 0 is the paper's.
+        memory_age: Leave out samples that were seen more than so many batches ago; None: those there is room for count.
 
     >>> loss = ClassRectificationLoss(sizes=[2, 3])
     >>> loss(torch.zeros(4, 5), torch.tensor([[0, 2], [0, 2], [1, -1], [1, 1]]))
@@ -113,6 +118,8 @@ class ClassRectificationLoss(torch.nn.Module):
         gather: bool = False,
         scores: str = "probability",
         anchors: str = "all",
+        memory: int = 0,
+        memory_age: int | None = None,
     ) -> None:
         super().__init__()
         self.design = Design(
@@ -122,10 +129,11 @@ class ClassRectificationLoss(torch.nn.Module):
         self.label_reduction = check_reduction(label_reduction)
         self.generator = generator
         self.gather = gather
+        self.memory = make_memory(memory, self.sizes, memory_age)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        per_label = _per_label(logits, targets, features, self.sizes, self.design, self.generator, self.gather)
-        return reduce_labels(per_label, self.label_reduction)
+        how = (self.sizes, self.design, self.generator, self.gather, self.memory)
+        return reduce_labels(_per_label(logits, targets, features, *how), self.label_reduction)
 
     def extra_repr(self) -> str:
         return self.design.described()
@@ -139,12 +147,13 @@ def _per_label(
     design: Design,
     generator: torch.Generator | None,
     gather: bool,
+    memory: Memory | None = None,
 ) -> Tensor:
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
         score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
         scores = score(given.logits, given.sizes)
-        return rectify(scores, given.targets, given.features, given.sizes, design, generator, gather).loss
+        return rectify(scores, given.targets, given.features, given.sizes, design, generator, gather, memory).loss
 
 
 def rectify(
@@ -155,11 +164,14 @@ def rectify(
     design: Design,
     generator: torch.Generator | None = None,
     gather: bool = False,
+    memory: Memory | None = None,
 ) -> Rectification:
     """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``.
 
     Where the design asks for log-probabilities, ``scores`` are those.
     """
+    if memory is not None:
+        scores, targets, features = memory(scores, targets, features)
     samples, labels = targets.shape
     source = scores if design.level == "class" or features is None else features
     if samples < 2:  # nobody has a positive

@@ -32,6 +32,9 @@ class RectifiedCrossEntropy(Objective):
         gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
         sizes: A LabelSpace, so that errors name the label; its sizes must agree with the counts.
         generator: Where random mining draws from.
+        falling: Let the weight of the rectification fall to 0 over training, as ``set_progress`` tells.
+        memory: Rectify together with this many recent samples; see ``ClassRectificationLoss``.
+        memory_age: Leave out samples that were seen more than so many batches ago.
         design: The options of ``ClassRectificationLoss``: level, comparison, kappa, rho, margin, scope, mining, bins,
             normalize, scores, anchors.
 
@@ -55,23 +58,32 @@ class RectifiedCrossEntropy(Objective):
         *,
         sizes: Sizes | None = None,
         generator: torch.Generator | None = None,
+        falling: bool = False,
+        memory: int = 0,
+        memory_age: int | None = None,
         **design: Any,
     ) -> None:
         counts, _ = as_count_list(class_counts)
         known = tuple(map(len, counts))
         if sizes is not None and columns.as_sizes(sizes) != known:
             check.fail("sizes", f"those of class_counts, {known}", columns.as_sizes(sizes))
-        check.option_names(design, (*Design._fields, "eta", "alpha", "label_reduction", "gather", "sizes", "generator"))
+        check.option_names(design, (*Design._fields, *_OPTIONS))
         super().__init__(
             CrossEntropy(),
             sizes if isinstance(sizes, LabelSpace) else known,
             rectification=Design(**design),
             alpha=loss_weight(counts, checked_eta(eta)) if alpha is None else alpha,
+            falling=falling,
+            memory=memory,
+            memory_age=memory_age,
             label_reduction=label_reduction,
             gather=gather,
             generator=generator,
         )
         self.register_buffer("class_counts", torch.cat(counts))
+
+
+_OPTIONS = ("eta", "alpha", "label_reduction", "gather", "sizes", "generator", "falling", "memory", "memory_age")
 
 
 def checked_eta(eta: float) -> float:

@@ -52,7 +52,7 @@ def cifarnet(
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped between the fully connected layers, in the head where there is but one. None for the
             form's own: 0.5 for ``tensorflow``, 0 for ``cuda-convnet``.
-        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
+        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
 
     >>> cifarnet([100], (32, 32, 3)).trunk.fc1.in_features  # 64 maps of 8 x 8
     4096

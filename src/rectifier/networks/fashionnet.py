@@ -49,7 +49,7 @@ def fashionnet(
         shared: the widths of the fully connected layers that all labels share.
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped of the input of each fully connected layer but the first.
-        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
+        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
 
     >>> import torch
     >>> with torch.device("meta"):  # shapes alone, no memory

@@ -26,6 +26,12 @@ from rectifier.networks.options import (
 )
 from rectifier.networks.output import Output
 
+SCALE = 30.0
+"""What a cosine classifier multiplies its cosines by, which lie from -1 to 1 and whose softmax would be nearly flat.
+
+30 is what LDAM (Cao et al. 2019) trains with, whose margin is in cosines.
+"""
+
 
 class MultiLabelHead(nn.Module):
     """From what the labels share, ``(N, in_features)``, to their logits ``(N, K)``.
@@ -35,8 +41,8 @@ class MultiLabelHead(nn.Module):
     see, before dropout: ``(N, A, D)``, or the input itself where there are no branches.
 
     ``classifier.weight`` is ``(K, D)`` in every case, one row for each class. A ``linear`` classifier has a
-    ``classifier.bias`` ``(K,)``. A ``cosine`` classifier has None: a logit is the cosine between the features and the
-    class's weights, from -1 to 1; a scale is for the loss to bring.
+    ``classifier.bias`` ``(K,)``. A ``cosine`` classifier has None: a logit is ``SCALE`` times the cosine between the
+    features and the class's weights, from -30 to 30.
 
     Args:
         in_features: the width of the shared input.
@@ -170,25 +176,25 @@ class LabelClassifier(nn.Module):
 
 
 class SharedCosine(nn.Linear):
-    """The cosines between features ``(N, D)``, which all labels share, and the weights of each class: ``(N, K)``."""
+    """The scaled cosines of features ``(N, D)``, which all labels share, and the weights of each class: ``(N, K)``."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(in_features, out_features, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
         with _single_precision(features):
-            return linear(_unit(features), _unit(self.weight))
+            return SCALE * linear(_unit(features), _unit(self.weight))
 
 
 class LabelCosine(LabelClassifier):
-    """The cosines between each label's features ``(N, A, D)`` and the weights of its classes: ``(N, K)``."""
+    """The scaled cosines of each label's features ``(N, A, D)`` and the weights of its classes: ``(N, K)``."""
 
     def __init__(self, features: int, sizes: tuple[int, ...]) -> None:
         super().__init__(features, sizes, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
         with _single_precision(features):
-            return self._classify(_unit(features), _unit(self.weight), None)
+            return SCALE * self._classify(_unit(features), _unit(self.weight), None)
 
 
 def _single_precision(tensor: Tensor) -> AbstractContextManager[object]:

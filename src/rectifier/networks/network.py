@@ -26,7 +26,7 @@ class Network(nn.Module):
         shape: ``(H, W, C)`` of the images, or ``(F,)`` for vectors. Others are refused.
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier on the trunk.
         dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"`` between features and class weights, without bias.
+        classifier: ``"linear"``, or ``"cosine"``: 30 times that of features and class weights, without bias.
         draw: changes the classifier's initial weights after they were drawn as ``nn.Linear`` draws them.
     """
 

@@ -12,7 +12,7 @@ Widths = int | Sequence[int]
 """The widths of fully connected layers: several, one, or 0 for none."""
 
 CLASSIFIERS = ("linear", "cosine")
-"""The classifiers that a head may end in: weight and bias, or the cosine between features and weights."""
+"""The classifiers that a head may end in: weight and bias, or the scaled cosine of features and weights."""
 
 
 def image_shape(network: str, shape: Sequence[int], smallest: int = 1) -> tuple[int, int, int]:

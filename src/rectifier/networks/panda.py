@@ -74,7 +74,7 @@ def panda(
         features: the width of each part's fully connected layer.
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
+        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
 
     >>> network = panda([2] * 40, (112, 112, 3))
     >>> network(torch.randn(2, 3, 112, 112)).features.shape  # 6 x 128

@@ -41,7 +41,7 @@ def resnet(
         depth: the number of layers with weights: 8, 14, 20, 26, 32, ...
         branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
         dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"`` without bias or scale.
+        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
 
     >>> network = resnet([100], (32, 32, 3))
     >>> sum(parameter.numel() for parameter in network.parameters())
