@@ -97,7 +97,10 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     posthoc: Annotated[
-        str | None, typer.Option("--posthoc", help="One more rule, fitted on validation: threshold-adjustment.")
+        str | None,
+        typer.Option(
+            "--posthoc", help="One more rule, fitted on validation: threshold-adjustment or logit-adjustment."
+        ),
     ] = None,
     part: Annotated[str, typer.Option("--part", help="test or validation.")] = "test",
     as_json: AsJson = False,
@@ -196,6 +199,9 @@ def predict(
     root: Annotated[
         Path | None, typer.Option("--images", metavar="DIR", help="The folder that a table's paths start from.")
     ] = None,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Probabilities by temperatures that were fitted on validation.")
+    ] = False,
     batch_size: Annotated[int, typer.Option("--batch-size")] = 256,
     accelerator: Annotated[str, typer.Option("--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -204,7 +210,8 @@ def predict(
 
     if out is not None:
         check_writable(out)
-    forecast = predict_images(run, images, rule=rule, root=root, batch_size=batch_size, device=accelerator)
+    options: dict[str, Any] = {"rule": rule, "root": root, "calibrated": calibrated}
+    forecast = predict_images(run, images, batch_size=batch_size, device=accelerator, **options)
     console.say(f"Decision rule: {forecast.rule}, {forecast.why}.")
     for name, reason in forecast.unreadable:
         console.say(f"Not readable: {name} ({reason})")

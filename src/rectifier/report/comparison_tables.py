@@ -32,7 +32,7 @@ METRIC_WORDS = {
     "rarest": "rarest class of each label",
 }
 HALF_WORDS = ("least imbalanced half", "most imbalanced half")
-_LOWER_IS_BETTER = ("expected_calibration_error",)
+_LOWER_IS_BETTER = ("expected_calibration_error", "calibrated_expected_calibration_error", "nll", "calibrated_nll")
 
 
 def percent(estimate: Mapping[str, Any], *, signed: bool = False) -> str:
