@@ -476,3 +476,30 @@ def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes
             row += [math.log((votes.count(c) + 1 / size) / (len(votes) + 1)) for c in range(size)]
         rows.append(row)
     return torch.tensor(rows)
+
+
+def lmle(
+    targets: Tensor, features: Tensor, rows: int, margins: tuple[float, float, float]
+) -> tuple[list[Tensor], list[int]]:
+    """What each label adds to the mean of the hinges over all quintuplets that count, and how many of its own do.
+
+    A batch is (a, p+, p-, p--, n), each ``rows`` long; several such batches may follow each other.
+    """
+    labels = targets.shape[1]
+    hinges: list[list[Tensor]] = [[] for _ in range(labels)]
+    for first in range(0, len(targets), 5 * rows):
+        for r in range(rows):
+            label = r % labels
+            five = [first + role * rows + r for role in range(5)]
+            *same, other = (int(targets[i, label]) for i in five)
+            if same[0] >= 0 and other >= 0 and set(same) == {same[0]} and other != same[0]:
+                x = [features[i] if features.dim() == 2 else features[i, label] for i in five]
+                hinges[label].append(quintuplet_hinges([x], margins))
+    number = max(1, sum(map(len, hinges)))
+    return [sum(own, features.sum() * 0) / number for own in hinges], [len(own) for own in hinges]
+
+
+def uniform_batches(orders: list[list[int]], batches: int, size: int) -> list[list[int]]:
+    """One order after the other, cut into batches."""
+    everyone = [i for order in orders for i in order]
+    return [everyone[b * size : (b + 1) * size] for b in range(batches)]
