@@ -497,9 +497,3 @@ def lmle(
                 hinges[label].append(quintuplet_hinges([x], margins))
     number = max(1, sum(map(len, hinges)))
     return [sum(own, features.sum() * 0) / number for own in hinges], [len(own) for own in hinges]
-
-
-def uniform_batches(orders: list[list[int]], batches: int, size: int) -> list[list[int]]:
-    """One order after the other, cut into batches."""
-    everyone = [i for order in orders for i in order]
-    return [everyone[b * size : (b + 1) * size] for b in range(batches)]
