@@ -557,3 +557,23 @@ def crl_with_memory(
         for parts, old in zip(joined, past[b], strict=True):
             parts.append(old[row : row + 1].detach())
     return extended_crl(*(torch.cat(parts) for parts in joined), **options)
+
+
+def lmle(
+    targets: Tensor, features: Tensor, rows: int, margins: tuple[float, float, float]
+) -> tuple[list[Tensor], list[int]]:
+    """The mean of each label's hinges over its quintuplets that count, and how many these are.
+
+    A batch is (a, p+, p-, p--, n), each ``rows`` long; several such batches may follow each other.
+    """
+    labels = targets.shape[1]
+    hinges: list[list[Tensor]] = [[] for _ in range(labels)]
+    for first in range(0, len(targets), 5 * rows):
+        for r in range(rows):
+            label = r % labels
+            five = [first + role * rows + r for role in range(5)]
+            *same, other = (int(targets[i, label]) for i in five)
+            if same[0] >= 0 and other >= 0 and set(same) == {same[0]} and other != same[0]:
+                x = [features[i] if features.dim() == 2 else features[i, label] for i in five]
+                hinges[label].append(quintuplet_hinges([x], margins))
+    return [sum(own, features.sum() * 0) / max(1, len(own)) for own in hinges], [len(own) for own in hinges]

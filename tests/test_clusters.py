@@ -103,6 +103,25 @@ def test_equal_samples_are_one_cluster() -> None:
     assert not found.assigned.any()
 
 
+def test_fitted_on_some_samples() -> None:
+    """Groups far apart are found from a few samples of each; every sample is assigned, centres are means of all."""
+    g = Generator().manual_seed(0)
+    group = torch.randint(0, 6, (1200,), generator=g)
+    features = torch.eye(6)[group] + 0.02 * torch.randn(1200, 6, generator=g)
+    found = cluster(features, torch.zeros(1200).long(), size=200, fitted_on=30)
+    whole = cluster(features, torch.zeros(1200).long(), size=200)
+    assert len(torch.stack([group, found.assigned]).unique(dim=1).T) == 6  # one to one
+    for j in range(6):
+        torch.testing.assert_close(found.centres[j], features[found.assigned == j].mean(0))
+    many, few = (cluster(features, torch.arange(1200) % 2, size=30, fitted_on=n) for n in (30, 2))
+    exact = cluster(features, torch.arange(1200) % 2, size=30)
+    assert torch.equal(many.assigned, exact.assigned)  # all samples are as many as that
+    assert not torch.equal(few.assigned, exact.assigned)
+    assert whole.class_of.tolist() == found.class_of.tolist()
+    with pytest.raises(ValueError, match=r"fitted_on to be a positive integer or None, but got 0"):
+        cluster(features, torch.zeros(1200).long(), fitted_on=0)
+
+
 def test_nobody_has_the_label() -> None:
     found = cluster(points(5), torch.full((5,), -1))
     assert found.centres.shape == (0, 3)

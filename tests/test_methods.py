@@ -24,7 +24,7 @@ def test_finite_loss_and_gradient(name: str, layout: str) -> None:
     sizes = LAYOUTS[layout]
     if name == "asymmetric" and max(sizes) > 2:
         pytest.skip("for labels of two classes")
-    batch = make_batch(sizes, 64, missing=0.2, dtype=torch.float32)
+    batch = make_batch(sizes, 65, missing=0.2, dtype=torch.float32)
     logits, features = batch.logits.requires_grad_(), batch.features.requires_grad_()
     parts = objective_of(name, sizes, batch.targets)(logits, batch.targets, features, return_parts=True)
     assert isinstance(parts, LossParts)
@@ -36,7 +36,7 @@ def test_finite_loss_and_gradient(name: str, layout: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "ce"])
 def test_what_a_method_fills_it_changes(name: str) -> None:
-    batch = make_batch([2], 64, skew=3.0)
+    batch = make_batch([2], 65, skew=3.0)
     space, method = LabelSpace.from_sizes([2]), find_method(name)
     objectives = [objective_of(n, [2], batch.targets) for n in ("ce", name)]
     for objective in objectives:  # some change late in training, some early

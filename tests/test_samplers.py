@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from cases import Batch, batches, make_batch
 from rectifier import LabelSpace, samplers
+from rectifier.quintuplets import QuintupletSampler
 from rectifier.samplers import (
     ClassBalancedSampler,
     ClassBatchSampler,
@@ -27,6 +28,12 @@ from rectifier.samplers import (
     SquareRootSampler,
     UniformSampler,
 )
+
+
+def mined(sampler: QuintupletSampler) -> QuintupletSampler:
+    sampler.mine(torch.randn(90, 4, generator=torch.Generator().manual_seed(0), device="cpu"))
+    return sampler
+
 
 # A row here puts a new sampler under every contract below.
 REGISTRY: dict[str, Callable[..., EpochSampler[Any]]] = {
@@ -40,6 +47,10 @@ REGISTRY: dict[str, Callable[..., EpochSampler[Any]]] = {
     "progressive": lambda *args, **options: ProgressiveSampler(*args, epochs=5, **options),
     "class-batch": lambda *args, **options: ClassBatchSampler(
         *args, classes=3, samples=2, batch_size=7, batches=20, **options
+    ),
+    "quintuplets": lambda *args, **options: QuintupletSampler(*args, quintuplets=4, batches=20, **options),
+    "quintuplets, mined": lambda *args, **options: mined(
+        QuintupletSampler(*args, quintuplets=4, batches=20, size=10, **options)
     ),
 }
 SIZES = [3, 2, 9]

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from cases import StopsAfter
-from rectifier import console
+from rectifier import columns, console, open_data
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
-from rectifier.methods import METHODS
+from rectifier.methods import METHODS, find_method
 from rectifier.prediction import predict_images
+from rectifier.quintuplets import QuintupletSampler
 from rectifier.runs.folder import Run
 from rectifier.training import Wanted, outcome, resume, train, train_together
 from test_training import SHAPES, assert_same, config
@@ -114,14 +116,48 @@ def test_every_method_trains_and_is_not_cross_entropy(tmp_path: Path, method: st
         assert not torch.equal(run.predictions("test").logits, other.predictions("test").logits)
 
 
-def test_a_cosine_classifier_predicts_new_images(tmp_path: Path) -> None:
-    from PIL import Image
+@pytest.mark.parametrize("method", ["ldam-drw", "triplet-knn", "svm", "lmle", "hog-knn", "crl+svm"])
+def test_new_images_are_decided_as_those_of_the_test_part(tmp_path: Path, method: str) -> None:
+    data = open_data(SHAPES)
+    run = trained(tmp_path, method, batch_size=30)
+    saved = run.predictions("test")
+    rows = data.indices("test")[:10].numpy()
+    for row, pixels in zip(rows, data.images.gather(rows), strict=True):  # type: ignore[attr-defined]
+        Image.fromarray(pixels).save(tmp_path / f"{row:04d}.png")
+    forecast = predict_images(run, sorted(tmp_path.glob("*.png")), rule="argmax", device="cpu", batch_size=4)
+    wanted = columns.argmax(saved.logits[:10], run.space.sizes)
+    assert torch.equal(forecast.classes, wanted)
+    assert ("decision.safetensors" in {path.name for path in run.path.iterdir()}) == bool(find_method(method).decision)
 
-    run = trained(tmp_path, "crl+ldam-drw", eta=0.5)
-    assert f"{CLASSIFIER}bias" not in run.weights()
-    Image.new("RGB", (16, 16), (200, 30, 30)).save(tmp_path / "image.png")
-    forecast = predict_images(run, [tmp_path / "image.png"], device="cpu")
-    assert bool((forecast.probabilities > 0).all())
+
+def test_lmle_mines_in_rounds_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"epochs": 5, "batch_size": 30, "rounds": 2, "pretrain": 0.2}
+    mined: list[int] = []
+    mine = QuintupletSampler.mine
+
+    def counted(sampler: QuintupletSampler, features: torch.Tensor) -> None:
+        mined.append(sampler.epoch)
+        mine(sampler, features)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QuintupletSampler, "mine", counted)
+        unbroken = trained(tmp_path, "lmle", **settings)
+    assert len(mined) == 2
+    batches = len(unbroken.path.joinpath("history.csv").read_text().splitlines()) - 1
+    assert batches == 5
+    for at in (2, 7, 12):
+        with monkeypatch.context() as patch:
+            patch.setattr(StopsAfter, "steps", at)
+            patch.setattr(fitting, "Interrupt", StopsAfter)
+            with pytest.raises(Stopped):
+                train(config(SHAPES, method="lmle", select="last", **settings), tmp_path / f"at{at}")
+        assert_same(resume(tmp_path / f"at{at}"), unbroken)
+
+
+def test_lmle_needs_five_samples_a_label(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="batch_size to be at least 10 for each process, five samples for each label"):
+        trained(tmp_path, "lmle", batch_size=9)
+    assert not (tmp_path / "lmle").exists()
 
 
 @pytest.mark.parametrize("method", ["ldam+lws", "ldam-drw+tau-normalisation"])

@@ -45,11 +45,14 @@ class Quintuplets(NamedTuple):
 
 
 @torch.no_grad()
-def cluster(features: Tensor, targets: Tensor, size: int = 200, seed: int = 0) -> Clusters:
+def cluster(
+    features: Tensor, targets: Tensor, size: int = 200, seed: int = 0, fitted_on: int | None = None
+) -> Clusters:
     """Divide each class of one label into clusters of roughly ``size`` samples, by k-means on ``(N, D)``.
 
     A class of n samples has max(1, round(n / size)) clusters, fewer where samples are equal. Centres begin as in
-    k-means++, drawn with ``seed``. A class without a sample has no cluster.
+    k-means++, drawn with ``seed``. A class without a sample has no cluster. ``fitted_on`` is for large data: k-means
+    then looks at so many samples for each cluster, drawn from the class, and only its last round at all.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.5, 0.5]])
     >>> found = cluster(features, torch.tensor([0, 0, 0, 1]), size=2)
@@ -57,7 +60,13 @@ def cluster(features: Tensor, targets: Tensor, size: int = 200, seed: int = 0) -
     ([0, 0, 1], True)
     """
     own = check.targets(targets, 1)[:, 0]
-    check.raise_all([check.number("size", size, "a positive integer", check.is_count(size))])
+    fitted_ok = fitted_on is None or check.is_count(fitted_on)
+    check.raise_all(
+        [
+            check.number("size", size, "a positive integer", check.is_count(size)),
+            check.number("fitted_on", fitted_on, "a positive integer or None", fitted_ok),
+        ]
+    )
     _check_features(features, "targets", own)
     generator = Generator(features.device).manual_seed(seed)
     assigned = torch.full_like(own, -1)
@@ -65,7 +74,7 @@ def cluster(features: Tensor, targets: Tensor, size: int = 200, seed: int = 0) -
     class_of: list[int] = []
     for c in own[own >= 0].unique().tolist():
         members = (own == c).nonzero().squeeze(1)
-        found, nearest = _k_means(features[members], max(1, round(len(members) / size)), generator)
+        found, nearest = _k_means(features[members], max(1, round(len(members) / size)), generator, fitted_on)
         assigned[members] = nearest + len(class_of)
         centres.append(found)
         class_of += [c] * len(found)
@@ -182,17 +191,21 @@ def cluster_label_scores(
     return torch.cat([cluster_scores(_of_label(queries, a), own, size, nearest) for a, (own, size) in by_label], 1)
 
 
-def _k_means(points: Tensor, k: int, generator: Generator) -> tuple[Tensor, Tensor]:
+def _k_means(points: Tensor, k: int, generator: Generator, fitted_on: int | None) -> tuple[Tensor, Tensor]:
     """Return the centres and each point's; a cluster that ends empty is left out."""
-    centres, nearest = lloyd(points, _first_centres(points, k, generator))
+    if fitted_on is None or fitted_on * k >= len(points):
+        centres, nearest = lloyd(points, _first_centres(points, k, generator))
+    else:
+        some = points[_permutation(len(points), points.device, generator)[: fitted_on * k]]
+        centres, nearest = lloyd(points, lloyd(some, _first_centres(some, k, generator))[0], rounds=1)
     used, renumbered = nearest.unique(return_inverse=True)
     return centres[used], renumbered
 
 
-def lloyd(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+def lloyd(points: Tensor, centres: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
     """Move centres to the mean of the points nearest to them until nothing moves; return them and each point's."""
     nearest = _nearest(points, centres)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         # Sums in float64 are the same in any order, nearly always; one that nothing is nearest to stays where it is.
         count = nearest.bincount(minlength=len(centres))[:, None]
         total = torch.zeros_like(centres, dtype=torch.float64).index_add_(0, nearest, points.double())

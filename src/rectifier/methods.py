@@ -6,6 +6,8 @@ Methods that fill different slots go together: ``crl+logit-adjustment`` rectifie
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -23,11 +25,13 @@ from rectifier.losses.design import Design
 from rectifier.losses.entropy import CrossEntropy
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
+from rectifier.losses.lmle import LMLE, ROLES
 from rectifier.losses.objective import Objective
 from rectifier.losses.ranking import RankedCrossEntropy
 from rectifier.losses.rectified import checked_eta
 from rectifier.losses.triplet import SemiHardTripletLoss
 from rectifier.mixing import Mixup, Remix
+from rectifier.quintuplets import QuintupletSampler
 from rectifier.samplers import (
     ClassBalancedSampler,
     DownSampler,
@@ -73,6 +77,8 @@ class Method:
     ``sampler``               which sample comes, ``build(targets, space, epochs=, **common)``
     ``mixing``                of images, ``build(counts, space, **options)``
     ``classifier``            that the network must have: ``"cosine"``
+    ``rounds``                the epochs before which the sampler looks at the features, ``build(epochs, **options)``
+    ``features``              in place of a network's, which is then not trained: ``"hog"``
     ``afterwards``            what is done to the classifier of the trained network: ``"crt"``, ``"lws"``, ``"tau"``
     ``posthoc``               what is added to the logits, fitted on validation
     ``decision``              made from features in place of the classifier: ``"neighbours"``, ``"clusters"``, ``"svm"``
@@ -88,6 +94,8 @@ class Method:
     sampler: Part | None = None
     mixing: Part | None = None
     classifier: str | None = None
+    rounds: Part | None = None
+    features: str | None = None
     afterwards: Part | None = None
     posthoc: str | None = None
     decision: str | None = None
@@ -95,7 +103,7 @@ class Method:
     @property
     def options(self) -> tuple[str, ...]:
         """All options that the method takes."""
-        return tuple(name for part in self.parts.values() for name in part.options)
+        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.options))
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -151,11 +159,24 @@ def _remix(
 
 
 def _plain_sampler(kind: Callable[..., EpochSampler[Any]]) -> Part:
-    return Part(lambda targets, space, *, epochs, **common: kind(targets, space, **common))
+    return Part(lambda targets, space, *, epochs, batch_size, **common: kind(targets, space, **common))
+
+
+def _quintuplets(targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, **common: Any) -> Any:
+    if batch_size < ROLES * len(space):
+        wanted = f"at least {ROLES * len(space)} for each process, five samples for each label"
+        check.fail("batch_size", wanted, batch_size)
+    return QuintupletSampler(targets, space, quintuplets=batch_size // ROLES, **common)
+
+
+def _rounds(epochs: int, *, rounds: int = 4, pretrain: float = 0.2) -> frozenset[int]:
+    """Return the epochs, equally far apart, at which LMLE's rounds begin; the first is at the end of pre-training."""
+    first = math.ceil(pretrain * epochs)
+    return frozenset(first + (epochs - first) * number // rounds for number in range(rounds))
 
 
 _PROGRESSIVE = Part(
-    lambda targets, space, *, epochs, **common: ProgressiveSampler(targets, space, epochs=epochs, **common)
+    lambda targets, space, *, epochs, batch_size, **common: ProgressiveSampler(targets, space, epochs=epochs, **common)
 )
 _EFFECTIVE = Part(lambda counts, **options: {"weights": effective_number_weights(counts, **options)}, ("beta",))
 _DEFERRED = Part(
@@ -187,6 +208,20 @@ METHODS: dict[str, Method] = {
         "p * exp(-share)^T, T chosen on validation",
         "Chen et al.: Decision threshold adjustment in class prediction, 2006",
         posthoc="threshold-adjustment",
+    ),
+    "lmle": Method(
+        "rounds of clusters and quintuplets, the nearest clusters decide",
+        "Huang, Li, Loy, Tang: Learning deep representation for imbalanced classification, 2016",
+        objective=Part(lambda counts, space, gather, **options: LMLE(space, gather=gather, **options), ("pretrain",)),
+        sampler=Part(_quintuplets),
+        rounds=Part(_rounds, ("rounds", "pretrain")),
+        decision="clusters",
+    ),
+    "hog-knn": Method(
+        "histograms of oriented gradients, k nearest neighbours decide; nothing is trained",
+        "Dalal, Triggs: Histograms of oriented gradients for human detection, 2005",
+        features="hog",
+        decision="neighbours",
     ),
     "triplet-knn": Method(
         "embedding by semi-hard triplets, k nearest neighbours decide",
@@ -303,9 +338,18 @@ def build_objective(
 
 
 def build_sampler(
-    name: str, targets: Tensor, space: LabelSpace, *, epochs: int = 1, options: Options | None = None, **common: Any
+    name: str,
+    targets: Tensor,
+    space: LabelSpace,
+    *,
+    epochs: int = 1,
+    batch_size: int = 256,
+    options: Options | None = None,
+    **common: Any,
 ) -> EpochSampler[Any]:
     """Make the sampler of a method over these training targets ``(N, A)``; ``common`` are seed, num_replicas and rank.
+
+    ``epochs`` and ``batch_size`` are the training's, the latter of one process.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> len(build_sampler("over-sampling", torch.tensor([[0], [0], [0], [1]]), space))
@@ -314,8 +358,16 @@ def build_sampler(
     method = find_method(name)
     if method.sampler is None:
         return UniformSampler(targets, space, **common)
-    made: EpochSampler[Any] = method.build("sampler", options or {}, targets, space, epochs=epochs, **common)
+    more = {"epochs": epochs, "batch_size": batch_size, **common}
+    made: EpochSampler[Any] = method.build("sampler", options or {}, targets, space, **more)
     return made
+
+
+def rounds_of(name: str, epochs: int, options: Options) -> frozenset[int]:
+    """Return the epochs before which the sampler of a method looks at the features of all training samples."""
+    method = find_method(name)
+    found: frozenset[int] = frozenset() if method.rounds is None else method.build("rounds", options, epochs)
+    return found
 
 
 def build_mixing(name: str, counts: Sequence[Tensor], space: LabelSpace, options: Options) -> torch.nn.Module | None:
@@ -360,11 +412,7 @@ def find_method(name: str) -> Method:
     check.raise_all([check.choice("method", each, tuple(METHODS)) for each in names])
     if len(set(names)) < len(names):
         check.fail("method", "of different methods", repr(name))
-    joined = METHODS[names[0]] if len(names) == 1 else _joined(name, [(each, METHODS[each]) for each in names])
-    shared = {option for option in joined.options if joined.options.count(option) > 1}
-    if shared:
-        check.fail(f"method {name!r}", "of methods whose options differ", f"{', '.join(sorted(shared))} twice")
-    return joined
+    return METHODS[names[0]] if len(names) == 1 else _joined(name, [(each, METHODS[each]) for each in names])
 
 
 def _joined(name: str, methods: list[tuple[str, Method]]) -> Method:
@@ -384,5 +432,8 @@ def _joined(name: str, methods: list[tuple[str, Method]]) -> Method:
     if "objective" in filled and beside:
         both = f"{filled['objective']}, which is a whole objective, and {filled[beside[0]]}"
         check.fail(f"method {name!r}", "of methods that go together", both)
+    taken = Counter(option for _, method in methods for option in method.options)
+    if twice := [option for option, times in taken.items() if times > 1]:
+        check.fail(f"method {name!r}", "of methods whose options differ", f"{', '.join(twice)} of both")
     references = dict.fromkeys(method.reference for _, method in methods if method.reference)
     return Method("; ".join(method.about for _, method in methods), "; ".join(references), **values)

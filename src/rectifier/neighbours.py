@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -112,6 +112,21 @@ def hog_features(pixels: NDArray[np.uint8] | Tensor, workers: int = -1) -> Tenso
     return found
 
 
+class LinearScores(NamedTuple):
+    """One linear function for each column: its score is ``weight @ features + bias``."""
+
+    weight: Tensor  # (K, D)
+    bias: Tensor  # (K,)
+
+    def __call__(self, queries: Tensor, sizes: Sizes) -> Tensor:
+        """Score queries ``(Q, D)``, or ``(Q, A, D)`` where each label has its own features: ``(Q, K)``."""
+        weight, bias = self.weight.to(queries.device), self.bias.to(queries.device)
+        if queries.dim() == 2:
+            return queries.float() @ weight.T + bias
+        by_label = enumerate(weight.split(columns.as_sizes(sizes)))
+        return torch.cat([queries[:, a].float() @ own.T for a, own in by_label], 1) + bias
+
+
 def linear_svm_scores(
     train_features: Tensor,
     train_targets: Tensor,
@@ -123,32 +138,49 @@ def linear_svm_scores(
 ) -> Tensor:
     """Fit a linear support vector machine for each label and return its decision values of the queries, ``(Q, K)``.
 
-    One class against the rest, on features brought to mean 0 and deviation 1; for a label of two classes their scores
-    differ by the decision value. Up to 50,000 samples scikit-learn's ``LinearSVC`` fits it (squared hinge), beyond that
-    stochastic gradients do (plain hinge, which they bear better). A class without a sample scores ``NEVER``; a label
-    that nobody has scores 0.
-
-    Args:
-        train_features: ``(n, D)``, or ``(n, A, D)`` where each label has its own features.
-        train_targets: ``(n, A)``; negative where missing.
-        queries: ``(Q, D)`` or ``(Q, A, D)``, as the features.
-        sizes: Classes of each label, or a LabelSpace.
-        strength: Of the errors beside the margin, scikit-learn's C.
-        seed: Of the order in which samples are visited.
+    ``queries`` are ``(Q, D)`` or ``(Q, A, D)``, as the features; everything else as in ``linear_svm``.
 
     >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
     >>> linear_svm_scores(features, targets, torch.tensor([[0.5], [3.5]]), [2]).argmax(1)
     tensor([0, 1])
     """
+    _checked(queries, train_features, train_targets, sizes, [1], 1)
+    return linear_svm(train_features, train_targets, sizes, strength=strength, seed=seed)(queries, sizes)
+
+
+def linear_svm(
+    features: Tensor, targets: Tensor, sizes: Sizes, *, strength: float = 1.0, seed: int = 0
+) -> LinearScores:
+    """Fit a linear support vector machine for each label.
+
+    One class against the rest, on features brought to mean 0 and deviation 1 (which the weights contain); for a label
+    of two classes their scores differ by the decision value. Up to 50,000 samples scikit-learn's ``LinearSVC`` fits it
+    (squared hinge), beyond that stochastic gradients do (plain hinge, which they bear better). A class without a sample
+    scores ``NEVER``; a label that nobody has scores 0.
+
+    Args:
+        features: ``(n, D)``, or ``(n, A, D)`` where each label has its own features.
+        targets: ``(n, A)``; negative where missing.
+        sizes: Classes of each label, or a LabelSpace.
+        strength: Of the errors beside the margin, scikit-learn's C.
+        seed: Of the order in which samples are visited.
+
+    >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
+    >>> weight, bias = linear_svm(features, targets, [2])
+    >>> (bias / weight[:, 0]).round()  # both change sign in the middle, at 2
+    tensor([-2., -2.])
+    """
     strength_ok = check.is_real(strength) and strength > 0
     check.raise_all([check.number("strength", strength, "a positive number", strength_ok)])
-    known, own = _checked(queries, train_features, train_targets, sizes, [1], 1)
-    scores = []
+    known, own = _checked(features, features, targets, sizes, [1], 1)
+    weights, biases = [], []
     for a, size in enumerate(known):  # fitted once, off every hot path
         labelled = own[:, a] >= 0
-        features, asked = (_of_label(x, a).float().numpy(force=True) for x in (train_features[labelled], queries))
-        scores.append(_svm(features, own[labelled, a].numpy(force=True), asked, size, strength, seed))
-    return torch.from_numpy(np.concatenate(scores, 1)).to(queries.device)
+        shown = _of_label(features, a)[labelled].float().numpy(force=True)
+        weight, bias = _svm(shown, own[labelled, a].numpy(force=True), size, strength, seed)
+        weights.append(torch.from_numpy(weight))
+        biases.append(torch.from_numpy(bias))
+    return LinearScores(torch.cat(weights).float().to(features.device), torch.cat(biases).float().to(features.device))
 
 
 def _neighbours(
@@ -221,25 +253,24 @@ def _describe(images: NDArray[np.uint8], workers: int) -> Iterable[NDArray[np.fl
 
 
 def _svm(
-    features: NDArray[np.float32],
-    own: NDArray[np.int64],
-    queries: NDArray[np.float32],
-    size: int,
-    strength: float,
-    seed: int,
-) -> NDArray[np.float32]:
+    features: NDArray[np.float32], own: NDArray[np.int64], size: int, strength: float, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weight ``(size, D)`` and bias ``(size,)`` on the features as they are."""
     present = np.unique(own)
-    scores = np.full((len(queries), size), NEVER if len(present) else 0.0, np.float32)
+    weight, bias = np.zeros((size, features.shape[1])), np.full(size, NEVER if len(present) else 0.0)
+    bias[present] = 0
     if len(present) < 2:  # nothing to tell apart
-        scores[:, present] = 0
-        return scores
-    from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
+        return weight, bias
     from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 
-    machine = make_pipeline(StandardScaler(), _machine(len(features), strength, seed)).fit(features, own)
-    value = machine.decision_function(queries)
-    scores[:, present] = np.stack([-value / 2, value / 2], 1) if len(present) == 2 else value
-    return scores
+    scaler = StandardScaler().fit(features)
+    machine = _machine(len(features), strength, seed).fit(scaler.transform(features), own)
+    found = machine.coef_ / scaler.scale_
+    begin = machine.intercept_ - found @ scaler.mean_
+    two = len(present) == 2  # one machine, half of its value for the one and half against the other
+    weight[present] = np.concatenate([-found / 2, found / 2]) if two else found
+    bias[present] = np.concatenate([-begin / 2, begin / 2]) if two else begin
+    return weight, bias
 
 
 def _machine(samples: int, strength: float, seed: int) -> Any:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -31,10 +31,12 @@ from rectifier.data.folder import is_hidden
 from rectifier.data.loader import Loader
 from rectifier.data.store import available_cores
 from rectifier.data.table import IMAGE_SUFFIXES, PARQUET_SUFFIXES, image_column, read_columns
+from rectifier.decisions import DECISIONS, Decision
 from rectifier.engine.devices import make_fabric
 from rectifier.engine.predict import outputs
 from rectifier.labels import LabelSpace
-from rectifier.methods import needed_of_network
+from rectifier.methods import find_method, needed_of_network
+from rectifier.neighbours import hog_features
 from rectifier.networks.registry import build_network
 from rectifier.runs.atomic import write_bytes
 from rectifier.runs.folder import Run
@@ -189,14 +191,30 @@ class _Rule(NamedTuple):
 def _predict(run: Run, files: _FilesOnDemand, rule: _Rule, batch_size: int, device: str) -> tuple[Tensor, Tensor]:
     """Return each label's class and its probability under the rule, both ``(N, A)``."""
     fabric = make_fabric(_for_prediction(run.config, device), alone=True)
-    network, loader = _network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
     sizes, found = run.space.sizes, []
     with _ignored_warnings(), console.progress() as display:
         task = display.add_task("predicting", total=len(files))
-        for batch, output in outputs(fabric, network, loader):
-            found.append(rule.decide(output.logits.cpu(), sizes))  # in double precision, which not every device has
-            display.advance(task, len(batch.positions))
+        for logits in _logits(run, files, batch_size, fabric):
+            found.append(rule.decide(logits.cpu(), sizes))  # in double precision, which not every device has
+            display.advance(task, len(logits))
     return torch.cat([classes for classes, _ in found]), torch.cat([probabilities for _, probabilities in found])
+
+
+def _logits(run: Run, files: _FilesOnDemand, batch_size: int, fabric: Fabric) -> Iterator[Tensor]:
+    """Yield the logits of the images, batch by batch: the classifier's, or the scores of what decides by features."""
+    kept = run.decision()
+    decide = None
+    if kept is not None:
+        state = {name: tensor.to(fabric.device) for name, tensor in kept[1].items()}
+        decide = DECISIONS[kept[0]].from_state(state)
+    if find_method(run.config.method).features is not None:
+        for start in range(0, len(files), batch_size):
+            pixels = files.gather(np.arange(start, min(start + batch_size, len(files))))
+            yield cast(Decision, decide)(hog_features(pixels).to(fabric.device))
+        return
+    network, loader = _network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
+    for _, output in outputs(fabric, network, loader):
+        yield output.logits if decide is None else decide(output.features)
 
 
 def _for_prediction(config: Config, device: str) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cases import capture, make_batch
+from rectifier.losses.lmle import LMLE
 from rectifier.losses.quintuplet import quintuplet_loss
 from rectifier.losses.ranking import RankedCrossEntropy
 from rectifier.losses.triplet import SemiHardTripletLoss
@@ -25,7 +27,11 @@ class Quintuplet(nn.Module):
         return quintuplet_loss(*features[:, 0].roll(1, 0).chunk(5), valid=targets[:10, 0] >= 0)
 
 
-@pytest.mark.parametrize("make", [SemiHardTripletLoss, RankedCrossEntropy, lambda _: Quintuplet()])
+def lmle(sizes: list[int]) -> LMLE:
+    return LMLE(sizes, quintuplets=10, pretrain=0.0).cuda()
+
+
+@pytest.mark.parametrize("make", [SemiHardTripletLoss, RankedCrossEntropy, lambda _: Quintuplet(), lmle])
 @pytest.mark.parametrize("sizes", [[2] * 6, [3, 7, 2], [60]])
 def test_on_a_gpu(make: Callable[[list[int]], nn.Module], sizes: list[int]) -> None:
     loss = make(sizes)
@@ -49,5 +55,5 @@ def test_on_a_gpu(make: Callable[[list[int]], nn.Module], sizes: list[int]) -> N
             for tensor, new in zip((logits, targets, features), other[:3], strict=True):
                 tensor.copy_(new)
         graph.replay()
-        torch.testing.assert_close(captured[0].cpu(), loss(*other[:3]), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(captured[0].cpu(), copy.deepcopy(loss).cpu()(*other[:3]), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(captured[1], run()[1], atol=1e-5, rtol=1e-4)

@@ -105,7 +105,7 @@ class Loader:
         self._timed = _timed_sampler(self.sampler)
         self._next = self._shown = int(getattr(self._timed, "epoch", 0))
         self._skip = 0
-        self._planned: tuple[int, list[Tensor]] | None = None
+        self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
         self.mode, self.description = _chosen_mode(mode, memory_share, images, part, len(positions), self.device)
         self._source: Source = (
             Resident(images, positions, self.device)
@@ -174,9 +174,10 @@ class Loader:
     def _batches(self) -> list[Tensor]:
         """Return the positions of every batch of the next epoch; drawn once, however often it is asked for."""
         epoch = self.epoch
-        if self._planned is None or self._planned[0] != epoch:
+        asked = epoch, int(getattr(self._timed, "rounds", 0))  # a sampler that has mined again plans the epoch anew
+        if self._planned is None or self._planned[0] != asked:
             self._turn(epoch, self._skip)
-            self._planned = epoch, self._plan()
+            self._planned = asked, self._plan()
         return self._planned[1]
 
     def _turn(self, epoch: int, skip: int = 0) -> None:

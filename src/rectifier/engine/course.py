@@ -168,7 +168,8 @@ def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
     _load_optimizer(parts.optimizer, saved["optimizer"])
     parts.objective.load_state_dict(saved["objective"])
     if saved["sampler"]:
-        parts.loader.sampler.load(saved["sampler"])  # type: ignore[union-attr]
+        on_device = {name: tensor.to(fabric.device) for name, tensor in saved["sampler"].items()}
+        parts.loader.sampler.load(on_device)  # type: ignore[union-attr]
     fabric.strategy.precision.load_state_dict(saved["precision"])
     tally.load(saved["tally"])
     if len(saved["random"]) == fabric.world_size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -44,12 +46,22 @@ def quintuplet_loss(
     five = (anchor, near, far_cluster_near, far_cluster_far, other)
     check.raise_all(_complaints(five, valid, margins))
     with no_autocast(anchor):
-        a, *others = (normalize(at_least_float32(part), dim=-1) for part in five)
-        to = [(a - part).square().sum(-1) for part in others]
-        steps = zip(margins, to[:-1], to[1:], strict=True)
-        hinges = torch.stack([(margin + nearer - farther).clamp(min=0) for margin, nearer, farther in steps]).sum(0)
+        hinges = triple_header(five, margins)
         counted = torch.ones_like(hinges, dtype=torch.bool) if valid is None else valid
         return hinges.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+
+
+def triple_header(five: Sequence[Tensor], margins: tuple[float, float, float]) -> Tensor:
+    """Return the sum of the three hinges of each quintuplet, ``(R,)``, from five tensors ``(R, D)``, unchecked."""
+    a, *others = (normalize(at_least_float32(part), dim=-1) for part in five)
+    to = [(a - part).square().sum(-1) for part in others]
+    steps = zip(margins, to[:-1], to[1:], strict=True)
+    return torch.stack([(margin + nearer - farther).clamp(min=0) for margin, nearer, farther in steps]).sum(0)
+
+
+def margins_complaint(margins: tuple[float, float, float]) -> str | None:
+    ok = len(margins) == 3 and all(check.is_real(margin) and margin >= 0 for margin in margins)
+    return check.number("margins", margins, "three numbers of at least 0", ok)
 
 
 def _complaints(
@@ -58,11 +70,10 @@ def _complaints(
     shapes = [tuple(part.shape) for part in five]
     rows = f"one boolean for each of the {len(five[0])} rows"
     mask_ok = valid is None or (valid.dtype == torch.bool and valid.shape == five[0].shape[:1])
-    margins_ok = len(margins) == 3 and all(check.is_real(margin) and margin >= 0 for margin in margins)
     return [
         check.number("quintuplets", shapes, "five tensors of one shape (R, D)", len({*shapes}) == 1 and _is_2d(five)),
         check.number("valid", valid, rows, mask_ok),
-        check.number("margins", margins, "three numbers of at least 0", margins_ok),
+        margins_complaint(margins),
     ]
 
 

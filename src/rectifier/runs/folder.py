@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -41,6 +41,7 @@ class Run:
     ``tensorboard/``               the same curves
     ``checkpoint.pt``              where training stands
     ``weights.safetensors``        the weights of the chosen epoch
+    ``decision.safetensors``       what decides by features, for methods whose classifier does not
     ``predictions/*.safetensors``  logits, features, targets and ids of validation and test
     ``rules.json``                 the decision rules fitted on validation, and which it prefers
     ``metrics.json``               every metric under every rule
@@ -179,6 +180,22 @@ class Run:
         folder = self.path / "predictions"
         folder.mkdir(exist_ok=True)
         predictions.save(folder / f"{part}.safetensors")
+
+    def save_decision(self, kind: str, state: Mapping[str, Tensor]) -> None:
+        """Keep what decides by features in place of the classifier."""
+        write_bytes(self.path / "decision.safetensors", save(dict(state), {"kind": kind}))
+
+    def decision(self) -> tuple[str, dict[str, Tensor]] | None:
+        """Return the kind and the state of what decides by features, or None where the classifier does."""
+        path = self.path / "decision.safetensors"
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, "pt") as file:
+                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+                return str(file.metadata()["kind"]), kept
+        except (SafetensorError, KeyError, TypeError) as error:
+            check.fail(str(path), "a saved decision", f"a damaged file ({error})")
 
     def save_results(self, rules: Row, metrics: Row) -> None:
         """Write what the predictions are worth; with this the run is finished."""

@@ -71,7 +71,7 @@ class Job:
             "padding": self.augment.padding if self.augment else 0,
             "flip": bool(self.augment and self.augment.flip),
             "precision": resolved_precision(self.config),
-            "parameters": sum(weight.numel() for weight in self.network.parameters()),
+            "parameters": 0 if self.method.features else sum(weight.numel() for weight in self.network.parameters()),
         }
 
     def headline(self, fabric: Fabric, together: int) -> str:
@@ -79,6 +79,8 @@ class Job:
         config, space = self.config, self.data.space
         labels = f"{check.amount(len(space), 'label')}, {check.amount(space.columns, 'class')}"
         samples = f"{check.amount(len(self.data.indices('train')), 'training image')} of {self.data.name}"
+        if self.method.features is not None:
+            return f"{samples} ({labels}), {config.method}, which trains no network"
         where = fabric.device.type if fabric.world_size == 1 else f"{fabric.world_size} x {fabric.device.type}"
         return (
             f"{samples} ({labels}), {config.method} on {config.network} ({self.decided['parameters']:,} weights),"
@@ -105,6 +107,7 @@ class Job:
         config, targets = self.config, self.data.targets[self.data.indices("train")]
         common: dict[str, Any] = {"seed": config.seed, "num_replicas": fabric.world_size, "rank": fabric.global_rank}
         more: dict[str, Any] = {"epochs": config.epochs, "options": config.method_options}
+        more["batch_size"] = config.batch_size // fabric.world_size
         return build_sampler(config.method, targets, self.data.space, **more, **common)
 
     def held_out(self, fabric: Fabric, part: str) -> Iterable[Batch]:

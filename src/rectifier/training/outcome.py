@@ -1,7 +1,11 @@
-"""What becomes of a trained network: its classifier mended, its predictions made once, and scored."""
+"""What becomes of a trained network: its classifier mended, its predictions made once, and scored.
+
+Where features decide in place of the classifier, what they decide by is fitted on those of the training part.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -9,9 +13,11 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from rectifier import console
-from rectifier.data.dataset import ImageData
+from rectifier.data.dataset import Decoded, ImageData
+from rectifier.decisions import DECISIONS, Decision, NeighbourDecision
 from rectifier.decoupling import choose_tau, tau_normalised
 from rectifier.engine.predict import predict
+from rectifier.neighbours import hog_features
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import MOST_FEATURES, Predictions
 from rectifier.runs.results import score_predictions
@@ -26,9 +32,29 @@ def finish(fabric: Fabric, job: Job, run: Run) -> None:
     if job.afterwards.kind == "tau":
         _normalise_classifier(fabric, job, network)
     found = {part: _predictions(fabric, job, network, part) for part in HELD_OUT}
+    decision = None
+    if job.method.decision is not None:
+        _, features = predict(fabric, network, job.held_out(fabric, "train"))
+        decision, found = _decided(fabric, job, cast(Tensor, features), found)
+    if fabric.is_global_zero:
+        run.save_weights(network.state_dict())
+        _save(job, run, found, decision)
+
+
+def finish_untrained(fabric: Fabric, job: Job, run: Run) -> None:
+    """Predict and score by features that no network has to learn: histograms of oriented gradients."""
     if not fabric.is_global_zero:
         return
-    run.save_weights(network.state_dict())
+    features = {part: _gradients(job.data, part) for part in ("train", *HELD_OUT)}
+    empty = torch.zeros(0, job.data.space.columns)
+    found = {part: _as_predictions(job.data, part, empty, features[part]) for part in HELD_OUT}
+    decision, found = _decided(fabric, job, features["train"], found)
+    _save(job, run, found, decision)
+
+
+def _save(job: Job, run: Run, found: dict[str, Predictions], decision: Decision | None) -> None:
+    if decision is not None:
+        run.save_decision(cast(str, job.method.decision), decision.state())
     for part, predictions in found.items():
         run.save_predictions(part, predictions)
     rules, metrics = score_predictions(found, job.counts, job.config.method)
@@ -36,11 +62,44 @@ def finish(fabric: Fabric, job: Job, run: Run) -> None:
 
 
 def _predictions(fabric: Fabric, job: Job, network: nn.Module, part: str) -> Predictions:
-    data, index = job.data, job.data.indices(part)
-    wanted = job.config.features and _features_fit(network, len(index), job.data)
+    wanted = job.method.decision is not None
+    wanted = wanted or (job.config.features and _features_fit(network, len(job.data.indices(part)), job.data))
     logits, features = predict(fabric, network, job.held_out(fabric, part), wanted)
+    return _as_predictions(job.data, part, logits, features)
+
+
+def _as_predictions(data: ImageData, part: str, logits: Tensor, features: Tensor | None) -> Predictions:
+    index = data.indices(part)
     ids = tuple(data.ids[i] for i in index.tolist())
     return Predictions(logits, data.targets[index], ids, data.space, features)
+
+
+def _decided(
+    fabric: Fabric, job: Job, features: Tensor, found: dict[str, Predictions]
+) -> tuple[Decision, dict[str, Predictions]]:
+    """Fit what decides by features, and put its scores where the classifier's logits were."""
+    kind = DECISIONS[cast(str, job.method.decision)]
+    known = {part: cast(Tensor, predictions.features).float() for part, predictions in found.items()}
+    options = {"unit": False} if kind is NeighbourDecision and job.method.features else {}  # lengths of edges matter
+    targets = job.data.targets[job.data.indices("train")].to(fabric.device)
+    console.say(f"Deciding by features: {job.method.about}")
+    decision = kind.fit(
+        features.float().to(fabric.device),
+        targets,
+        job.data.space,
+        known["validation"].to(fabric.device),
+        found["validation"].targets.to(fabric.device),
+        **options,
+    )
+    for part, predictions in found.items():
+        scores = decision(known[part].to(fabric.device)).cpu()
+        fits = job.config.features and 2 * known[part].numel() <= MOST_FEATURES
+        found[part] = replace(predictions, logits=scores, features=predictions.features if fits else None)
+    return decision, found
+
+
+def _gradients(data: ImageData, part: str) -> Tensor:
+    return hog_features(cast(Decoded, data.images).gather(data.indices(part).numpy()))
 
 
 def _normalise_classifier(fabric: Fabric, job: Job, network: nn.Module) -> None:

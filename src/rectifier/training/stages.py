@@ -6,9 +6,9 @@ stopped in the second goes on there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.fabric import Fabric
@@ -20,11 +20,11 @@ from rectifier.engine.batchnorm import with_global_batch_norm
 from rectifier.engine.course import Course, Parts
 from rectifier.engine.fit import fit
 from rectifier.engine.lanes import Lane, OnlyLane
-from rectifier.engine.predict import Validation
+from rectifier.engine.predict import Validation, predict
 from rectifier.engine.profiling import describe, profile_step
 from rectifier.engine.state import State
 from rectifier.engine.step import is_captured, make_optimizer
-from rectifier.methods import Afterwards, build_objective
+from rectifier.methods import Afterwards, build_objective, rounds_of
 from rectifier.networks.retrained import RetrainedClassifier
 from rectifier.posthoc import prior_offsets
 from rectifier.runs.curves import Curves
@@ -136,7 +136,24 @@ def _parts(fabric: Fabric, stage: Stage, validation: _SharedValidation, profile:
         validation.of(job),
         data.space.names,
         ids,
+        _rounds(fabric, stage),
     )
+
+
+def _rounds(fabric: Fabric, stage: Stage) -> Callable[[int], None] | None:
+    """Return what shows the sampler the present features of all training samples, where its method has rounds."""
+    job, sampler = stage.job, cast(Any, stage.loader.sampler)
+    due = rounds_of(job.config.method, job.config.epochs, job.config.method_options)
+    if not due:
+        return None
+    batches = job.held_out(fabric, "train")
+
+    def before_epoch(epoch: int) -> None:
+        if epoch in due:
+            _, features = predict(fabric, job.network, batches)
+            sampler.mine(cast(Tensor, features).to(fabric.device))
+
+    return before_epoch
 
 
 class _Silent:

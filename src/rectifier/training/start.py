@@ -19,7 +19,7 @@ from rectifier.data.loader import Loader
 from rectifier.engine.devices import accelerator_of, launch, make_fabric, shared_cores
 from rectifier.runs.folder import Run
 from rectifier.training.job import Job, open_for_training, prepare
-from rectifier.training.outcome import finish
+from rectifier.training.outcome import finish, finish_untrained
 from rectifier.training.stages import Stage, retrain_classifiers, train_networks
 
 TOGETHER = 8
@@ -123,11 +123,12 @@ def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: boo
         console.say(f"{title or wanted[0].out}: {jobs[0].headline(fabric, len(jobs))}")
         began = time.monotonic()
         try:
-            stages = [Stage(*each) for each in zip(jobs, loaders, runs, strict=True)]
-            train_networks(fabric, stages, profile)
-            retrain_classifiers(fabric, stages)
+            if jobs[0].method.features is None:
+                stages = [Stage(*each) for each in zip(jobs, loaders, runs, strict=True)]
+                train_networks(fabric, stages, profile)
+                retrain_classifiers(fabric, stages)
             for job, run in zip(jobs, runs, strict=True):
-                finish(fabric, job, run)
+                finish(fabric, job, run) if job.method.features is None else finish_untrained(fabric, job, run)
         except BaseException:
             with suppress(OSError):  # what happened before is what must be told
                 _end_session(fabric, runs, began)
