@@ -144,12 +144,13 @@ def test_ties_go_to_the_smaller_k() -> None:
 # HOG
 
 
-@pytest.mark.parametrize("shape", [(3, 55, 47, 3), (3, 32, 32, 1)])
-def test_hog_of_each_image(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("shape", "cell"), [((3, 55, 47, 3), 8), ((3, 32, 32, 1), 8), ((3, 8, 13, 1), 4)])
+def test_hog_of_each_image(shape: tuple[int, ...], cell: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     found = hog_features(pixels)
     expected = [
-        hog(image, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2), channel_axis=-1) for image in pixels
+        hog(image, orientations=9, pixels_per_cell=(cell, cell), cells_per_block=(2, 2), channel_axis=-1)
+        for image in pixels
     ]
     torch.testing.assert_close(found, torch.from_numpy(np.stack(expected)).float())
     assert torch.equal(hog_features(torch.from_numpy(pixels)), found)
@@ -253,6 +254,6 @@ def test_wrong_input() -> None:
         neighbour_scores(queries, references, targets, space, 1)
     with pytest.raises(ValueError, match=r"strength to be a positive number"):
         linear_svm_scores(references, targets, queries, [2, 3], strength=0)
-    for pixels in (np.zeros((2, 8, 32, 3), np.uint8), np.zeros((2, 32, 32, 3)), np.zeros((32, 32, 3), np.uint8)):
-        with pytest.raises(ValueError, match=r"pixels to be uint8 of shape \(N, H, W, C\), at least 16 high and wide"):
+    for pixels in (np.zeros((2, 3, 32, 3), np.uint8), np.zeros((2, 32, 32, 3)), np.zeros((32, 32, 3), np.uint8)):
+        with pytest.raises(ValueError, match=r"pixels to be uint8 of shape \(N, H, W, C\), at least 4 high and wide"):
             hog_features(pixels)

@@ -93,20 +93,22 @@ def hog_features(pixels: NDArray[np.uint8] | Tensor, workers: int = -1) -> Tenso
     """Return histograms of oriented gradients of uint8 images ``(N, H, W, C)`` as float32 ``(N, D)``.
 
     9 orientations, cells of 8 x 8 pixels, blocks of 2 x 2 cells that overlap (Dalal and Triggs 2005), at each pixel the
-    channel with the largest gradient. ``workers`` processes share the images; -1 is one for each processor.
+    channel with the largest gradient. Of images below 16 pixels the cells are smaller, half of the shorter side.
+    ``workers`` processes share the images; -1 is one for each processor.
 
     >>> hog_features(np.zeros((2, 32, 24, 3), np.uint8)).shape
     torch.Size([2, 216])
     """
     images = pixels.numpy(force=True) if isinstance(pixels, Tensor) else pixels
-    if images.ndim != 4 or images.dtype != np.uint8 or min(images.shape[1:3]) < 16:
+    if images.ndim != 4 or images.dtype != np.uint8 or min(images.shape[1:3]) < 4:
         got = f"{images.dtype}, shape {tuple(images.shape)}"
-        check.fail("pixels", "uint8 of shape (N, H, W, C), at least 16 high and wide", got)
-    down, across = (side // 8 - 1 for side in images.shape[1:3])
+        check.fail("pixels", "uint8 of shape (N, H, W, C), at least 4 high and wide", got)
+    cell = min(8, min(images.shape[1:3]) // 2)
+    down, across = (side // cell - 1 for side in images.shape[1:3])
     found = torch.empty(len(images), down * across * 2 * 2 * 9)
     with console.progress() as display:
         task = display.add_task("HOG", total=len(images), visible=len(images) > _IMAGES)
-        for row, described in zip(found, _describe(images, workers), strict=True):
+        for row, described in zip(found, _describe(images, cell, workers), strict=True):
             row.copy_(torch.from_numpy(described))
             display.advance(task)
     return found
@@ -238,10 +240,10 @@ def _vote(near: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return ((votes + 1 / columns.label_sizes(sizes, near.device)[label]) / all_votes).log()
 
 
-def _describe(images: NDArray[np.uint8], workers: int) -> Iterable[NDArray[np.float64]]:
+def _describe(images: NDArray[np.uint8], cell: int, workers: int) -> Iterable[NDArray[np.float64]]:
     from skimage.feature import hog
 
-    describe = partial(hog, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2), channel_axis=-1)
+    describe = partial(hog, orientations=9, pixels_per_cell=(cell, cell), cells_per_block=(2, 2), channel_axis=-1)
     if workers == 1 or len(images) <= _IMAGES:
         return map(describe, images)
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
