@@ -21,7 +21,7 @@ from rectifier.cli import app
 from rectifier.data.dataset import ImageArray, ImageData
 from rectifier.labels import LabelSpace
 
-COMMAND = [sys.executable, "-m", "rectifier.cli"]
+COMMAND = [sys.executable, "-m", "rectifier"]
 
 
 @pytest.fixture(autouse=True)

@@ -787,7 +787,7 @@ def test_help_imports_nothing_heavy(verb: str) -> None:
 
 def test_torchrun_trains_once_and_speaks_once() -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = ["-m", "rectifier.cli", "train", "--data", "digits", "--network", "mlp", "--epochs", "1"]
+    command = ["-m", "rectifier", "train", "--data", "digits", "--network", "mlp", "--epochs", "1"]
     options = ["--accelerator", "cpu", "--set", "tensorboard=false"]
     ended = subprocess.run(
         [*launcher, *command, *options, "--devices", "2", "--out", "run"], capture_output=True, text=True, check=False

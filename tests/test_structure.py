@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "rectifier"
 
 # From top to bottom. Rooms in one row do not import each other.
 ROWS = [
+    ["__main__"],
     ["cli"],
     ["report", "compare", "estimator", "prediction"],
     ["training"],

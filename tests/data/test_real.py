@@ -201,7 +201,7 @@ def test_fashion_keeps_its_seed(products: Path, clothes: ImageData) -> None:
 def trained(data: str, root: Path, folder: Path, **settings: object) -> dict[str, Any]:
     """Train for an epoch on small pictures, and return the metrics of the test part."""
     options = [f"--set={key}={value}" for key, value in {"network": "mlp", "epochs": 1, **settings}.items()]
-    command = [sys.executable, "-m", "rectifier.cli", "train", "--data", data, "--data-root", root, *options]
+    command = [sys.executable, "-m", "rectifier", "train", "--data", data, "--data-root", root, *options]
     environment = {**os.environ, "RECTIFIER_CACHE": str(folder / "cache")}
     subprocess.run([*map(str, command), "--out", str(folder / "run")], check=True, env=environment)
     metrics: dict[str, Any] = json.loads((folder / "run" / "metrics.json").read_text())["test"]

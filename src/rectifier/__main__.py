@@ -1,4 +1,4 @@
-"""``python -m rectifier.cli``."""
+"""``python -m rectifier``."""
 
 from rectifier.cli import main
 
