@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -136,3 +138,9 @@ def test_options() -> None:
 def test_counts_of_another_space() -> None:
     with pytest.raises(ValueError, match=r"counts to be those of the label space, \(2,\), but got \(3,\)"):
         build_objective("ce", [torch.tensor([1, 2, 3])], LabelSpace.from_sizes([2]))
+
+
+def test_the_page_on_methods_names_all_of_them() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "methods.md").read_text()
+    designs = {name for name in METHODS if name.startswith("crl-")}  # its five other designs
+    assert not [name for name in METHODS if f"`{name}`" not in page and name not in designs | {"ce"}]
