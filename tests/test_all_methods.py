@@ -21,7 +21,7 @@ TOGETHER = ["crl+logit-adjustment", "crl+balanced-softmax", "crl+ldam-drw", "crl
 @pytest.mark.parametrize("data", DATA)
 def test_one_comparison_over_all_methods(tmp_path: Path, data: str) -> None:
     names = [name for name in (*METHODS, *TOGETHER) if name != "asymmetric"]  # which is for labels of two classes
-    common = config(DATA[data], epochs=1, batch_size=40, features=False)
+    common = config(DATA[data], epochs=3, batch_size=40, features=False)
     with console.quiet():
         runs = suite.train_missing(suite.plan(common, names, 1, tmp_path))
         result = suite.compare_runs(runs)
@@ -29,6 +29,9 @@ def test_one_comparison_over_all_methods(tmp_path: Path, data: str) -> None:
     assert len(scores) == len(names)
     assert all(0 < score["mean"] < 1 for score in scores.values())
     assert [run.config.method for run in runs] == names
+    last = (runs[names.index("lmle")].path / "history.csv").read_text().splitlines()
+    row = dict(zip(last[0].split(","), last[-1].split(","), strict=True))
+    assert float(row["comparisons"]) > 0  # its rounds have begun
     files = [{path.name for path in run.path.iterdir()} for run in runs]
     assert ["decision.safetensors" in own for own in files] == [
         find_method(name).decision is not None for name in names

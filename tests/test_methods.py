@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from cases import make_batch
 from rectifier import LabelSpace, LossParts, class_counts
-from rectifier.methods import METHODS, SLOTS, build_objective, build_sampler, find_method, needed_of_network
+from rectifier.config import Config
+from rectifier.methods import METHODS, SLOTS, build_objective, build_sampler, find_method, needed_of_network, rounds_of
 
 LAYOUTS = {"one label": [5], "40 binary labels": [2] * 40, "nine mixed labels": [6, 9, 11, 14, 16, 18, 20, 29, 55]}
 
@@ -75,9 +77,12 @@ def test_methods_go_together() -> None:
     [
         ("focal+ldam", "focal and ldam, which both bring a loss"),
         ("crl+crl-class-absolute", "both bring a rectification"),
-        ("crl+dcl", "both bring a rectification"),
         ("triplet-knn+crl", "triplet-knn, which is a whole objective, and crl"),
         ("crt+lws", "crt and lws, which both do something to the classifier afterwards"),
+        ("lmle+mixup", "lmle, which is a whole objective, and mixup"),
+        ("hog-knn+crl", "hog-knn, which trains no network, and crl"),
+        ("svm+crt", "svm, which decides without the classifier, and crt"),
+        ("crl+dcl", "both bring a rectification"),
         ("crl+crl", "of different methods"),
         ("crl+", "one of 'ce'"),
         ("crl+focl", r"one of .* 'focl'.*Did you mean 'focal'"),
@@ -144,3 +149,31 @@ def test_the_page_on_methods_names_all_of_them() -> None:
     page = (Path(__file__).parents[1] / "docs" / "methods.md").read_text()
     designs = {name for name in METHODS if name.startswith("crl-")}  # its five other designs
     assert not [name for name in METHODS if f"`{name}`" not in page and name not in designs | {"ce"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "lmle", "rounds": 0}, "rounds to be a positive integer, but got 0"),
+        ({"method": "lmle", "rounds": 2.5}, "rounds to be a positive integer"),
+        ({"method": "lmle", "epochs": 1}, "epochs to be enough for a round after the share 0.2 that is pre-training"),
+        ({"method": "lmle", "patience": 3}, "patience to be none for lmle, whose classifier validation cannot judge"),
+        ({"method": "crt", "retrain_epochs": 0}, "retrain_epochs to be a positive integer, but got 0"),
+    ],
+)
+def test_what_cannot_be_is_told_before_training(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Config("digits").with_settings(settings)
+
+
+@pytest.mark.parametrize("epochs", [7, 10, 50, 200])
+@pytest.mark.parametrize("pretrain", [0.0, 0.07, 0.28, 0.5])
+def test_rounds_begin_where_pre_training_ends(pretrain: float, epochs: int) -> None:
+    found = rounds_of("lmle", epochs, {"pretrain": pretrain, "rounds": 3})
+    objective = build_objective("lmle", [torch.tensor([9, 1])], LabelSpace.from_sizes([2]), pretrain=pretrain)
+    switched = []
+    for epoch in range(epochs):
+        objective.set_progress(epoch / epochs)  # type: ignore[operator]
+        switched.append(bool(objective.progress >= objective.pretrain))
+    assert min(found) == switched.index(True)
+    assert len(found) == 3

@@ -84,6 +84,23 @@ def test_runs_that_stand_at_different_steps_go_on_apart(tmp_path: Path, monkeypa
         assert_same(run, other)
 
 
+def test_runs_that_stand_apart_in_their_second_stage_go_on_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"method": "crt", "epochs": 1, "retrain_epochs": 3, "checkpoint_seconds": 1e9}
+    asked = wanted(tmp_path / "together", **settings)
+    for each, steps in zip(asked[:2], (6, 8), strict=True):
+        with monkeypatch.context() as patch:
+            patch.setattr(StopsAfter, "steps", steps)
+            patch.setattr(fitting, "Interrupt", StopsAfter)
+            with pytest.raises(Stopped):
+                train(each.config, each.out)
+    stood = [start._where(Run(each.out)) for each in asked]
+    assert len(set(stood)) == 3
+    for run, other in zip(train_together(asked), alone(tmp_path / "alone", **settings), strict=True):
+        assert_same(run, other)
+
+
 def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_step, steps = EagerStep.run, 0
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from rectifier import check, columns
 from rectifier.clusters import Clusters, cluster, cluster_label_scores
+from rectifier.distances import unit
 from rectifier.labels import LabelSpace
 from rectifier.metrics import class_balanced_accuracy
 from rectifier.neighbours import KS, LinearScores, choose_k, linear_svm, neighbour_scores
@@ -253,7 +253,7 @@ def _prepared(features: Tensor, unit: bool) -> Tensor:
 
 
 def _unit(features: Tensor) -> Tensor:
-    return normalize(features.float(), dim=-1)
+    return unit(features.float())
 
 
 def _of_label(features: Tensor, a: int) -> Tensor:

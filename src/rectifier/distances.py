@@ -25,3 +25,17 @@ def squared_distances(anchors: Tensor, samples: Tensor) -> Tensor:
     squared = torch.baddbmm(size, x, y.transpose(1, 2), alpha=-2)
     together = squared <= size * (200 * torch.finfo(wide).eps)  # false for NaN, which must stay visible
     return torch.where(together, 0, squared)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Scale vectors to length 1, in float32 or better. One of length 0 has no direction and stays as it is.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    vectors = vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    # Not a small number in place of 0, as is common: the gradient would be multiplied by its inverse.
+    scaled: Tensor = vectors / length.where(length > 0, 1)
+    return scaled

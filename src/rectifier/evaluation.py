@@ -47,8 +47,9 @@ def fit_rules(
 
     ``posthoc`` is the method's own last step and belongs to its ``argmax``; ``extra`` names further steps that become
     rules of their own. ``validation`` holds the class-balanced accuracy of each rule, for ``tuned`` that of samples it
-    was not tuned on (5 folds); ``preferred`` is the best of the three, ties go to the simpler rule. ``calibration`` is
-    a ``TemperatureScaling`` of the plain logits, whatever the rule.
+    was not tuned on (5 folds); a post-hoc step chooses a single number, and is scored on what it chose it by.
+    ``preferred`` is the best of the three, ties go to the simpler rule. ``calibration`` is a ``TemperatureScaling`` of
+    the plain logits, whatever the rule.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> logits, targets = torch.tensor([[3.0, 0.0], [2.0, 1.0], [1.0, 0.5]]), torch.tensor([[0], [1], [0]])

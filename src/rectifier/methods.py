@@ -6,7 +6,6 @@ Methods that fill different slots go together: ``crl+logit-adjustment`` rectifie
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -27,6 +26,7 @@ from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
 from rectifier.losses.lmle import LMLE, ROLES
 from rectifier.losses.objective import Objective
+from rectifier.losses.quintuplet import MARGINS
 from rectifier.losses.ranking import RankedCrossEntropy
 from rectifier.losses.rectified import checked_eta
 from rectifier.losses.triplet import SemiHardTripletLoss
@@ -34,6 +34,7 @@ from rectifier.mixing import Mixup, Remix
 from rectifier.quintuplets import QuintupletSampler
 from rectifier.samplers import (
     ClassBalancedSampler,
+    CurriculumSampler,
     DownSampler,
     EpochSampler,
     OverSampler,
@@ -124,7 +125,12 @@ _BRINGS = {
     "afterwards": "do something to the classifier afterwards",
     "posthoc": "add something to the logits",
 }
-_OF_AN_OBJECTIVE = ("loss", "weights", "rectification")
+_OF_A_NETWORK = ("loss", "weights", "rectification", "objective", "sampler", "mixing", "classifier", "afterwards")
+_EXCLUDES = {  # what a slot leaves nothing to do for
+    "objective": ("which is a whole objective", ("loss", "weights", "rectification", "mixing")),
+    "features": ("which trains no network", _OF_A_NETWORK),
+    "decision": ("which decides without the classifier", ("afterwards",)),
+}
 
 
 def _rectification(**fixed: Any) -> Part:
@@ -158,20 +164,29 @@ def _remix(
     return Remix(counts, space, kappa=mix_kappa, tau=mix_tau, **options)  # CRL has a kappa, logit adjustment a tau
 
 
-def _plain_sampler(kind: Callable[..., EpochSampler[Any]]) -> Part:
-    return Part(lambda targets, space, *, epochs, batch_size, **common: kind(targets, space, **common))
+def _plain_sampler(kind: Callable[..., EpochSampler[Any]], *options: str) -> Part:
+    return Part(lambda targets, space, *, epochs, batch_size, **common: kind(targets, space, **common), options)
 
 
-def _quintuplets(targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, **common: Any) -> Any:
+def _lmle(counts: Sequence[Tensor], space: LabelSpace, *, gather: bool, margins: Any = MARGINS, **options: Any) -> LMLE:
+    return LMLE(space, gather=gather, margins=tuple(margins), **options)
+
+
+def _quintuplets(
+    targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, cluster_size: int = 200, **common: Any
+) -> Any:
     if batch_size < ROLES * len(space):
         wanted = f"at least {ROLES * len(space)} for each process, five samples for each label"
         check.fail("batch_size", wanted, batch_size)
-    return QuintupletSampler(targets, space, quintuplets=batch_size // ROLES, **common)
+    return QuintupletSampler(targets, space, quintuplets=batch_size // ROLES, size=cluster_size, **common)
 
 
 def _rounds(epochs: int, *, rounds: int = 4, pretrain: float = 0.2) -> frozenset[int]:
     """Return the epochs, equally far apart, at which LMLE's rounds begin; the first is at the end of pre-training."""
-    first = math.ceil(pretrain * epochs)
+    check.raise_all([check.number("rounds", rounds, "a positive integer", check.is_count(rounds))])
+    first = next(epoch for epoch in range(epochs + 1) if epoch / epochs >= pretrain)  # as its objective compares them
+    if first == epochs:
+        check.fail("epochs", f"enough for a round after the share {pretrain:g} that is pre-training", epochs)
     return frozenset(first + (epochs - first) * number // rounds for number in range(rounds))
 
 
@@ -197,8 +212,8 @@ METHODS: dict[str, Method] = {
     "crl-instance-relative": _crl("instance", "relative"),
     "crl-instance-absolute": _crl("instance", "absolute"),
     "crl-instance-distribution": _crl("instance", "distribution"),
-    "over-sampling": Method("rare classes replicated", _DRUMMOND, sampler=_plain_sampler(OverSampler)),
-    "down-sampling": Method("frequent classes thinned out", _DRUMMOND, sampler=_plain_sampler(DownSampler)),
+    "over-sampling": Method("rare classes replicated", _DRUMMOND, sampler=_plain_sampler(OverSampler, "combine")),
+    "down-sampling": Method("frequent classes thinned out", _DRUMMOND, sampler=_plain_sampler(DownSampler, "combine")),
     "cost-sensitive": Method(
         "class weights exp(-share)",
         "He, Garcia: Learning from imbalanced data, 2009",
@@ -212,8 +227,8 @@ METHODS: dict[str, Method] = {
     "lmle": Method(
         "rounds of clusters and quintuplets, the nearest clusters decide",
         "Huang, Li, Loy, Tang: Learning deep representation for imbalanced classification, 2016",
-        objective=Part(lambda counts, space, gather, **options: LMLE(space, gather=gather, **options), ("pretrain",)),
-        sampler=Part(_quintuplets),
+        objective=Part(_lmle, ("pretrain", "margins")),
+        sampler=Part(_quintuplets, ("cluster_size", "candidates")),
         rounds=Part(_rounds, ("rounds", "pretrain")),
         decision="clusters",
     ),
@@ -304,10 +319,14 @@ METHODS: dict[str, Method] = {
         mixing=Part(_remix, ("strength", "mix_kappa", "mix_tau")),
     ),
     "dcl": Method(
-        "rectification with easy anchors that fades out, samples from natural to equal classes",
+        "triplets of features with easy anchors that fade out, samples from natural to equal classes",
         "Wang et al.: Dynamic curriculum learning for imbalanced data classification, 2019",
-        rectification=_rectification(anchors="easy", falling=True),
-        sampler=_PROGRESSIVE,
+        rectification=_rectification(level="instance", comparison="relative", anchors="easy", falling=True),
+        sampler=Part(
+            lambda targets, space, *, epochs, batch_size, **common: CurriculumSampler(
+                targets, space, epochs=epochs, **common
+            )
+        ),
     ),
 }
 
@@ -380,6 +399,9 @@ def build_afterwards(name: str, options: Options) -> Afterwards:
     """Say what is done to the classifier of a method's trained network."""
     method = find_method(name)
     found: Afterwards = Afterwards() if method.afterwards is None else method.build("afterwards", options)
+    if found.kind in ("crt", "lws"):
+        wrong = check.number("retrain_epochs", found.epochs, "a positive integer", check.is_count(found.epochs))
+        check.raise_all([wrong])
     return found
 
 
@@ -428,10 +450,11 @@ def _joined(name: str, methods: list[tuple[str, Method]]) -> Method:
                 both = f"{filled[slot]} and {own}, which both {_BRINGS.get(slot, f'bring a {slot}')}"
                 check.fail(f"method {name!r}", "of methods that go together", both)
             filled[slot], values[slot] = own, value
-    beside = [slot for slot in _OF_AN_OBJECTIVE if slot in filled]
-    if "objective" in filled and beside:
-        both = f"{filled['objective']}, which is a whole objective, and {filled[beside[0]]}"
-        check.fail(f"method {name!r}", "of methods that go together", both)
+    for slot, (what, others) in _EXCLUDES.items():
+        beside = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
+        if slot in filled and beside:
+            got = f"{filled[slot]}, {what}, and {beside[0]}"
+            check.fail(f"method {name!r}", "of methods that go together", got)
     taken = Counter(option for _, method in methods for option in method.options)
     if twice := [option for option, times in taken.items() if times > 1]:
         check.fail(f"method {name!r}", "of methods whose options differ", f"{', '.join(twice)} of both")

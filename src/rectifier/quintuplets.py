@@ -7,11 +7,11 @@ from typing import NamedTuple, Unpack
 
 import torch
 from torch import Generator, Tensor
-from torch.nn.functional import normalize
 
 from rectifier import check
 from rectifier.clusters import Clusters, balanced_anchors, cluster, mine_quintuplets
 from rectifier.columns import Sizes
+from rectifier.distances import unit
 from rectifier.imbalance import class_counts
 from rectifier.losses.lmle import ROLES, rows_complaint
 from rectifier.samplers import Common, EpochSampler
@@ -54,8 +54,9 @@ class QuintupletSampler(EpochSampler[list[int]]):
         quintuplets: R, at least one for each label.
         batches: Of an epoch, over all ranks. By default as many as the samples would fill, and one for each rank.
         size: Samples of a cluster, roughly.
-        candidates: Samples, equally of each class, that the quintuplets of a label are looked for among, beside its
-            anchors; drawn for each epoch, and all where there are no more. So work and memory of an epoch are bounded.
+        candidates: Samples, equally of each class, that the quintuplets of a label are looked for among; drawn for each
+            group of as many anchors, which are beside them, and all where there are no more. So memory is bounded, and
+            the work of an anchor does not grow with the samples.
         common: Seed, num_replicas and rank, as for every sampler.
 
     >>> targets = torch.tensor([0] * 30 + [1] * 10)
@@ -104,7 +105,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
     def mine(self, features: Tensor) -> None:
         """Begin a round with the features of all samples, ``(N, D)`` or ``(N, A, D)``, on any device; it is used."""
         self._check(features)
-        kept = normalize(features.detach().float(), dim=-1).half()
+        kept = unit(features.detach().float()).half()
         targets = self._targets.to(kept.device)
         found = [
             cluster(_of_label(kept, a).float(), own, self.size, self.seed + a, FITTED_ON)
@@ -150,14 +151,17 @@ class QuintupletSampler(EpochSampler[list[int]]):
         return order[: self.total * size].view(self.total, size)
 
     def _mined(self, found: Round, generator: Generator) -> Tensor:
-        """Return ``(batches, 5 R)``; a label's quintuplets of the whole epoch are mined at once."""
+        """Return ``(batches, 5 R)``; a label's quintuplets are mined in groups."""
         plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64)
         for a, own in enumerate(self._targets.unbind(1)):
             rows = plan[:, :, a :: self._labels]
             anchors = _draw_anchors(own, self.total * rows.shape[2], generator)
-            pool = self._pool(own, anchors, generator)
-            five = _mine(*found.of_label(a), anchors.to(found.features.device), pool.to(found.features.device))
-            rows.copy_(five.view(ROLES, self.total, -1).transpose(0, 1))
+            features, clusters = found.of_label(a)
+            device, mined = features.device, []
+            for group in anchors.split(self.candidates):
+                pool = self._pool(own, group, generator)
+                mined.append(_mine(features, clusters, group.to(device), pool.to(device)))
+            rows.copy_(torch.cat(mined, 1).view(ROLES, self.total, -1).transpose(0, 1))
         return plan.flatten(1)
 
     def _pool(self, own: Tensor, anchors: Tensor, generator: Generator) -> Tensor:

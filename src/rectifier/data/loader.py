@@ -141,6 +141,12 @@ class Loader:
         other._skip, other._planned = 0, None
         return other
 
+    def plain(self, positions: Iterable[int]) -> Loader:
+        """Return a loader of these positions in their order, without augmentation: of the same pixels, kept once."""
+        other = self.beside(positions, self.seed)
+        other.augment, other.drop_last = None, False
+        return other
+
     def positions(self, batch: int) -> Tensor:
         """Return the positions in the part that a batch of the next epoch is made of."""
         return self._batches()[batch]

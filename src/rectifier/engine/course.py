@@ -166,8 +166,8 @@ def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
         return
     parts.bare.load_state_dict(saved["network"])
     _load_optimizer(parts.optimizer, saved["optimizer"])
-    parts.objective.load_state_dict(saved["objective"])
-    if saved["sampler"]:
+    parts.objective.load_state_dict(saved.get("objective", {}), strict="objective" in saved)
+    if saved.get("sampler"):
         on_device = {name: tensor.to(fabric.device) for name, tensor in saved["sampler"].items()}
         parts.loader.sampler.load(on_device)  # type: ignore[union-attr]
     fabric.strategy.precision.load_state_dict(saved["precision"])

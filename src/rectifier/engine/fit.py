@@ -28,6 +28,8 @@ def make_schedule(config: Config, batches: int) -> Schedule:
 def fit(fabric: Fabric, courses: Sequence[Course], config: Config, lr: float) -> None:
     """Train from where the courses stand, which is the same batch of the same epoch, to the end."""
     lead = courses[0]
+    if len({(course.state.epoch, course.state.batch) for course in courses}) > 1:
+        raise RuntimeError("Trainings side by side must begin at the same batch.")
     schedule = make_schedule(config, lead.batches)
     saved_at = time.monotonic()
 

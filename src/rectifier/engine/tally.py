@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifier.losses.rectified import LossParts
+from rectifier.losses.objective import LossParts
 
 PARTS = ("cross_entropy", "rectification", "mined_classes", "comparisons")
 

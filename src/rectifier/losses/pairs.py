@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit_length
 
 from rectifier import columns
-from rectifier.distances import squared_distances
+from rectifier.distances import squared_distances, unit
 from rectifier.losses import mining
 from rectifier.losses.comparison import Pairs
 from rectifier.losses.mining import Hard, Profile
@@ -115,7 +114,7 @@ class FeaturePairs:
         draw: Draw | None,
     ) -> None:
         by_label = features[None] if features.dim() == 2 else features.transpose(0, 1)
-        self.features = unit_length(by_label, dim=-1) if normalize else by_label
+        self.features = unit(by_label) if normalize else by_label
         self.own = batch.own
         self.is_anchor = batch.is_anchor()
         self.kappa = kappa

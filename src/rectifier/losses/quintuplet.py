@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from rectifier import check
+from rectifier.distances import unit
 from rectifier.losses.inputs import at_least_float32, no_autocast
 
 MARGINS = (0.1, 0.2, 0.3)
@@ -53,7 +53,7 @@ def quintuplet_loss(
 
 def triple_header(five: Sequence[Tensor], margins: tuple[float, float, float]) -> Tensor:
     """Return the sum of the three hinges of each quintuplet, ``(R,)``, from five tensors ``(R, D)``, unchecked."""
-    a, *others = (normalize(at_least_float32(part), dim=-1) for part in five)
+    a, *others = (unit(at_least_float32(part)) for part in five)
     to = [(a - part).square().sum(-1) for part in others]
     steps = zip(margins, to[:-1], to[1:], strict=True)
     return torch.stack([(margin + nearer - farther).clamp(min=0) for margin, nearer, farther in steps]).sum(0)

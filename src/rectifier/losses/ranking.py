@@ -6,17 +6,16 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
-from rectifier.distances import squared_distances
+from rectifier.distances import squared_distances, unit
 from rectifier.labels import LabelSpace
 from rectifier.losses import chunks
 from rectifier.losses.design import check_reduction, reduce_labels
 from rectifier.losses.entropy import CrossEntropy
 from rectifier.losses.inputs import at_least_float32, no_autocast, prepare
-from rectifier.losses.rectified import LossParts
+from rectifier.losses.objective import LossParts
 from rectifier.losses.triplet import check_margin, required
 
 
@@ -51,7 +50,7 @@ def ranked_triplets(features: Tensor, targets: Tensor, margin: float) -> tuple[T
     """Return the loss and the number of its triplets, from checked targets ``(N, A)``."""
     if len(targets) == 0:
         return features.sum(), torch.zeros((), dtype=torch.int64, device=features.device)
-    joined = normalize(features.flatten(1), dim=-1)
+    joined = unit(features.flatten(1))
     bytes_per_anchor = targets.numel() * 4 + len(targets) * 96  # booleans of each label, a dozen float64
     sums_of = partial(_sums, joined, targets, margin)
     total, triplets = chunks.add_up(sums_of, chunks.split(len(targets), bytes_per_anchor))

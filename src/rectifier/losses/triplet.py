@@ -6,16 +6,15 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from rectifier import check
 from rectifier.columns import Sizes, as_sizes
-from rectifier.distances import squared_distances
+from rectifier.distances import squared_distances, unit
 from rectifier.labels import LabelSpace
 from rectifier.losses import chunks
 from rectifier.losses.design import check_reduction, reduce_labels
 from rectifier.losses.inputs import at_least_float32, no_autocast, prepare
-from rectifier.losses.rectified import LossParts
+from rectifier.losses.objective import LossParts
 
 
 def semi_hard_triplet_loss(
@@ -54,7 +53,7 @@ def semi_hard_triplets(features: Tensor, targets: Tensor, margin: float) -> tupl
     own = targets.t().contiguous()
     if len(targets) == 0:
         return features.sum().expand(len(own)), torch.zeros(len(own), dtype=torch.int64, device=own.device)
-    by_label = normalize(features[None] if features.dim() == 2 else features.transpose(0, 1), dim=-1)
+    by_label = unit(features[None] if features.dim() == 2 else features.transpose(0, 1))
     bytes_per_anchor = own.numel() * 96  # of each distance a dozen float64, forward and backward
     sums_of = partial(_sums, by_label, own, margin)
     total, pairs = chunks.add_up(sums_of, chunks.split(len(targets), bytes_per_anchor))

@@ -16,6 +16,7 @@ from torch.nn.functional import linear, relu
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
+from rectifier.distances import unit
 from rectifier.networks.options import (
     Widths,
     as_widths,
@@ -183,7 +184,7 @@ class SharedCosine(nn.Linear):
 
     def forward(self, features: Tensor) -> Tensor:
         with _single_precision(features):
-            return SCALE * linear(_unit(features), _unit(self.weight))
+            return SCALE * linear(unit(features), unit(self.weight))
 
 
 class LabelCosine(LabelClassifier):
@@ -194,21 +195,12 @@ class LabelCosine(LabelClassifier):
 
     def forward(self, features: Tensor) -> Tensor:
         with _single_precision(features):
-            return SCALE * self._classify(_unit(features), _unit(self.weight), None)
+            return SCALE * self._classify(unit(features), unit(self.weight), None)
 
 
 def _single_precision(tensor: Tensor) -> AbstractContextManager[object]:
     """Keep autocast out: what tells two classes apart may be a small difference of cosines."""
     return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
-
-
-def _unit(vectors: Tensor) -> Tensor:
-    """Scale vectors to length 1, in float32 or better. One of length 0 has no direction and stays as it is."""
-    vectors = vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors
-    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    # Not a small number in place of 0, as is common: the gradient would be multiplied by its inverse.
-    scaled: Tensor = vectors / length.where(length > 0, 1)
-    return scaled
 
 
 def _as_linear(weight: Tensor, bias: Tensor | None) -> None:

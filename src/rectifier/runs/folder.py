@@ -40,6 +40,7 @@ class Run:
     ``labels.csv``                 one row an epoch and label: the parts of the loss, alpha
     ``tensorboard/``               the same curves
     ``checkpoint.pt``              where training stands
+    ``classifier.pt``              where the second training of the classifier stands, with curves of its own
     ``weights.safetensors``        the weights of the chosen epoch
     ``decision.safetensors``       what decides by features, for methods whose classifier does not
     ``predictions/*.safetensors``  logits, features, targets and ids of validation and test

@@ -32,6 +32,7 @@ from rectifier.methods import (
     build_sampler,
     find_method,
     needed_of_network,
+    rounds_of,
 )
 from rectifier.networks.registry import build_network, default_rate, default_size
 from rectifier.samplers import EpochSampler
@@ -58,6 +59,16 @@ class Job:
     @property
     def afterwards(self) -> Afterwards:
         return build_afterwards(self.config.method, self.config.method_options)
+
+    @property
+    def rounds(self) -> frozenset[int]:
+        """The epochs before which the sampler looks at the features."""
+        return rounds_of(self.config.method, self.config.epochs, self.config.method_options)
+
+    @property
+    def trains_classifier(self) -> bool:
+        """Whether the logits mean something while the network trains, so that validation can choose an epoch."""
+        return self.method.decision is None or self.method.objective is None
 
     def seed(self, fabric: Fabric) -> int:
         """Return the seed of this process's random numbers."""

@@ -24,6 +24,7 @@ from rectifier.runs.results import score_predictions
 from rectifier.training.job import Job
 
 HELD_OUT = ("validation", "test")
+_AT_ONCE = 8192  # images whose pixels are in memory together
 
 
 def finish(fabric: Fabric, job: Job, run: Run) -> None:
@@ -99,7 +100,8 @@ def _decided(
 
 
 def _gradients(data: ImageData, part: str) -> Tensor:
-    return hog_features(cast(Decoded, data.images).gather(data.indices(part).numpy()))
+    images = cast(Decoded, data.images)
+    return torch.cat([hog_features(images.gather(rows.numpy())) for rows in data.indices(part).split(_AT_ONCE)])
 
 
 def _normalise_classifier(fabric: Fabric, job: Job, network: nn.Module) -> None:

@@ -20,16 +20,19 @@ from rectifier.engine.batchnorm import with_global_batch_norm
 from rectifier.engine.course import Course, Parts
 from rectifier.engine.fit import fit
 from rectifier.engine.lanes import Lane, OnlyLane
-from rectifier.engine.predict import Validation, predict
+from rectifier.engine.predict import Validation, predict, shard
 from rectifier.engine.profiling import describe, profile_step
 from rectifier.engine.state import State
 from rectifier.engine.step import is_captured, make_optimizer
-from rectifier.methods import Afterwards, build_objective, rounds_of
+from rectifier.methods import Afterwards, build_objective
 from rectifier.networks.retrained import RetrainedClassifier
 from rectifier.posthoc import prior_offsets
 from rectifier.runs.curves import Curves
 from rectifier.runs.folder import Run
 from rectifier.training.job import Job
+
+CHECKPOINTS = ("checkpoint", "classifier")
+"""The names of the stages' checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,11 @@ def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> None:
 
 def _retraining(fabric: Fabric, stage: Stage, asked: Afterwards) -> Stage:
     job = stage.job
-    config = replace(job.config, method="class-balanced-sampling", method_options={}, epochs=asked.epochs)
+    # Classes come equally often, so there is no prior to take off when the epoch is chosen.
+    select = "argmax" if job.config.select == "prior" else job.config.select
+    config = replace(
+        job.config, method="class-balanced-sampling", method_options={}, epochs=asked.epochs, select=select
+    )
     network: Any = job.network
     retrained = replace(
         job,
@@ -106,7 +113,7 @@ class _SharedValidation:
     def of(self, job: Job) -> Validation | None:
         """Return what scores the job's network under the rule that its epoch is chosen by."""
         config, space = job.config, job.data.space
-        if job.method.decision is not None:
+        if not job.trains_classifier:
             return None
         offsets = prior_offsets(job.counts) if config.select == "prior" else torch.zeros(space.columns)
         captured = is_captured(self._fabric, config)
@@ -143,10 +150,10 @@ def _parts(fabric: Fabric, stage: Stage, validation: _SharedValidation, profile:
 def _rounds(fabric: Fabric, stage: Stage) -> Callable[[int], None] | None:
     """Return what shows the sampler the present features of all training samples, where its method has rounds."""
     job, sampler = stage.job, cast(Any, stage.loader.sampler)
-    due = rounds_of(job.config.method, job.config.epochs, job.config.method_options)
+    due = job.rounds
     if not due:
         return None
-    batches = job.held_out(fabric, "train")
+    batches = stage.loader.plain(shard(len(job.data.indices("train")), fabric))  # of the pixels that are there already
 
     def before_epoch(epoch: int) -> None:
         if epoch in due:

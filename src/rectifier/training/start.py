@@ -20,7 +20,7 @@ from rectifier.engine.devices import accelerator_of, launch, make_fabric, shared
 from rectifier.runs.folder import Run
 from rectifier.training.job import Job, open_for_training, prepare
 from rectifier.training.outcome import finish, finish_untrained
-from rectifier.training.stages import Stage, retrain_classifiers, train_networks
+from rectifier.training.stages import CHECKPOINTS, Stage, retrain_classifiers, train_networks
 
 TOGETHER = 8
 """How many runs are trained side by side: with more, an H200 gains little."""
@@ -62,10 +62,9 @@ def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> lis
     on the device together, are trained one after another.
     """
     check_alike(wanted)
-    standing: dict[int, list[Wanted]] = {}
+    standing: dict[tuple[int, ...], list[Wanted]] = {}
     for each in wanted:
-        saved = Run(each.out).checkpoint()
-        standing.setdefault(saved["step"] if saved else 0, []).append(each)
+        standing.setdefault(_where(Run(each.out)), []).append(each)
     for group in standing.values():
         if not _fitted_together(group, title):
             console.say(f"The device has no memory for {len(group)} runs at once; they are trained one after another.")
@@ -73,6 +72,12 @@ def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> lis
             for each in group:
                 _launched([each], f"{title or each.out}, seed {each.config.seed}")
     return [Run.open(each.out) for each in wanted]
+
+
+def _where(run: Run) -> tuple[int, ...]:
+    """Return the step that a run stands at in each of its stages."""
+    saved = [run.checkpoint(name) for name in CHECKPOINTS]
+    return tuple(0 if each is None else each["step"] for each in saved)
 
 
 def _fitted_together(group: list[Wanted], title: str | None) -> bool:
