@@ -458,7 +458,13 @@ def cluster_scores(
         for c in range(classes):
             own = [distance[j] for j in kept if class_of[j] == c]
             others = [distance[j] for j in kept if class_of[j] != c]
-            row.append(never if not own else min(others) - max(own) if others else 0.0)
+            anywhere = [distance[j] for j in range(len(distance)) if class_of[j] == c]
+            if not anywhere:
+                row.append(never)
+            elif not own:
+                row.append(-max(distance) - min(anywhere))
+            else:
+                row.append(min(others) - max(own) if others else 0.0)
         scores.append(row)
     return scores
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from PIL import Image
 
 from cases import StopsAfter
 from rectifier import columns, console, open_data
+from rectifier.compare import suite
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
 from rectifier.methods import METHODS, find_method
@@ -119,7 +121,7 @@ def test_every_method_trains_and_is_not_cross_entropy(tmp_path: Path, method: st
 @pytest.mark.parametrize("method", ["ldam-drw", "triplet-knn", "svm", "lmle", "hog-knn", "crl+svm"])
 def test_new_images_are_decided_as_those_of_the_test_part(tmp_path: Path, method: str) -> None:
     data = open_data(SHAPES)
-    run = trained(tmp_path, method, batch_size=30)
+    run = trained(tmp_path, method, batch_size=30, epochs=5)
     saved = run.predictions("test")
     rows = data.indices("test")[:10].numpy()
     for row, pixels in zip(rows, data.images.gather(rows), strict=True):  # type: ignore[attr-defined]
@@ -166,3 +168,12 @@ def test_a_classifier_without_lengths_is_refused_at_once(method: str) -> None:
         config(SHAPES, method=method)
     with pytest.raises(ValueError, match="classifier to be linear for method 'lws', but got 'cosine'"):
         config(SHAPES, method="lws", **{"network.classifier": "cosine"})
+
+
+def test_compare_looks_at_all_methods_before_it_trains_one(tmp_path: Path) -> None:
+    common = config("shapes:samples=96,size=16,ratio=4,labels=shape=3", epochs=2)
+    for method in ("asymmetric", "lmle"):  # neither for labels of three classes, nor for batches of four
+        planned = suite.plan(replace(common, batch_size=4), ["ce", method], 1, tmp_path / method)
+        with pytest.raises(ValueError, match=r"sizes to be 2|batch_size to be at least 5"):
+            suite.train_missing(planned)
+        assert not (tmp_path / method).exists()

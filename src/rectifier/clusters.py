@@ -157,8 +157,9 @@ def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: i
     """Score the classes of one label, ``(Q, classes)``, by the distances of queries ``(Q, D)`` to the centres.
 
     LMLE's decision is the largest score: the least distance to a cluster of another class, minus the largest to one of
-    the class, among the ``nearest`` centres of the query (None: all of them). Distances are squared. A class with
-    none of these centres scores ``NEVER``; a class that has them all scores 0.
+    the class, among the ``nearest`` centres of the query (None: all of them). Distances are squared. A class that
+    has all of these centres scores 0; one that has none of them scores below all others, the lower the farther its own
+    nearest centre is; one without any centre scores ``NEVER``.
 
     >>> clusters = Clusters(torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([0, 0, 1]), torch.zeros(0).long())
     >>> cluster_scores(torch.tensor([[1.0]]), clusters, classes=2)
@@ -331,7 +332,11 @@ def _scores(queries: Tensor, clusters: Clusters, classes: int, kept: int) -> Ten
     second = least.scatter(1, whose, infinite).amin(1, keepdim=True)
     others = torch.where(torch.arange(classes, device=whose.device) == whose, second, first)
     scores = torch.where(others.isinf(), 0, others - most)
-    return scores.masked_fill(most.isinf(), NEVER).to(queries.dtype)
+    # Who has none of the nearest centres stands behind all who do, by the distance to its own nearest: finite numbers,
+    # which decision rules and calibration can work with.
+    own = empty.scatter_reduce(1, place, distances, "amin")
+    behind = torch.where(own.isinf(), NEVER, -(distances.amax(1, keepdim=True) + own))
+    return torch.where(most.isinf(), behind, scores).to(queries.dtype)
 
 
 def _of_label(features: Tensor, a: int) -> Tensor:

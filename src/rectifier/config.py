@@ -16,7 +16,7 @@ from rectifier import check
 from rectifier.data.decode import FITS
 from rectifier.data.sources import SOURCES, literal, source_options
 from rectifier.data.store import as_size
-from rectifier.methods import build_afterwards, find_method, needed_of_network, rounds_of
+from rectifier.methods import find_method, needed_of_network
 from rectifier.networks.registry import NETWORKS, network_options
 
 OPTIMIZERS = ("sgd", "adamw")
@@ -311,10 +311,6 @@ def _check_method(config: Config) -> None:
         needed_of_network(config.method, config.network_options)
     if method.decision is not None and method.objective is not None and config.patience is not None:
         check.fail("patience", f"none for {config.method}, whose classifier validation cannot judge", config.patience)
-    if not isinstance(config.method_options, Mapping) or not check.is_count(config.epochs):
-        return
-    build_afterwards(config.method, config.method_options)
-    rounds_of(config.method, config.epochs, config.method_options)
 
 
 def _replaced(config: Config, chosen: Mapping[str, Any]) -> Config:

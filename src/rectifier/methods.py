@@ -194,8 +194,9 @@ _PROGRESSIVE = Part(
     lambda targets, space, *, epochs, batch_size, **common: ProgressiveSampler(targets, space, epochs=epochs, **common)
 )
 _EFFECTIVE = Part(lambda counts, **options: {"weights": effective_number_weights(counts, **options)}, ("beta",))
+_DEFERRED_FROM = 0.8
 _DEFERRED = Part(
-    lambda counts, weights_from=0.8, **options: {
+    lambda counts, weights_from=_DEFERRED_FROM, **options: {
         "weights": effective_number_weights(counts, **{"beta": 0.9999, **options}),
         "weights_from": weights_from,
     },
@@ -380,6 +381,17 @@ def build_sampler(
     more = {"epochs": epochs, "batch_size": batch_size, **common}
     made: EpochSampler[Any] = method.build("sampler", options or {}, targets, space, **more)
     return made
+
+
+def check_method(name: str, epochs: int, options: Options) -> None:
+    """Refuse what is wrong with options of a method that are used late, and trainings too short for them."""
+    build_afterwards(name, options)
+    rounds_of(name, epochs, options)
+    if "weights_from" in find_method(name).options:
+        share = options.get("weights_from", _DEFERRED_FROM)
+        if check.is_real(share) and (epochs - 1) / epochs < share <= 1:
+            wanted = f"enough for an epoch after the share {share:g} of training, where the weights of {name} begin"
+            check.fail("epochs", wanted, epochs)
 
 
 def rounds_of(name: str, epochs: int, options: Options) -> frozenset[int]:

@@ -86,8 +86,8 @@ class Remix(Mixup):
         super().__init__(strength)
         check.raise_all(
             [
-                check.number("kappa", kappa, "a number above 1", check.is_real(kappa) and kappa > 1),
-                check.number("tau", tau, "a number from 0 to 1", check.is_real(tau) and 0 <= tau <= 1),
+                check.number("kappa of remix", kappa, "a number above 1", check.is_real(kappa) and kappa > 1),
+                check.number("tau of remix", tau, "a number from 0 to 1", check.is_real(tau) and 0 <= tau <= 1),
             ]
         )
         labels, _ = as_count_list(counts)

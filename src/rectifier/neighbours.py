@@ -111,6 +111,10 @@ def hog_features(pixels: NDArray[np.uint8] | Tensor, workers: int = -1) -> Tenso
         for row, described in zip(found, _describe(images, cell, workers), strict=True):
             row.copy_(torch.from_numpy(described))
             display.advance(task)
+    if workers != 1 and len(images) > _IMAGES:
+        from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
+
+        get_reusable_executor().shutdown()  # idle workers would keep a process of several from ending for minutes
     return found
 
 

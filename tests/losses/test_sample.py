@@ -11,7 +11,6 @@ from torch import Tensor
 
 import oracles
 from cases import Batch, make_batch
-from rectifier import LabelSpace
 from rectifier.losses.adjusted import LogitAdjusted
 from rectifier.losses.asymmetric import Asymmetric
 from rectifier.losses.entropy import CrossEntropy
@@ -235,12 +234,17 @@ def test_only_its_own_side_feels_a_focus() -> None:
         assert torch.equal(changed, batch.targets == side)
 
 
-def test_labels_of_other_sizes_are_refused_by_the_asymmetric_loss() -> None:
-    with pytest.raises(ValueError, match=r"Expected sizes to be 2 for every label .* but got 3 for label 1\."):
-        Asymmetric([2, 3])
-    space = LabelSpace.from_names({"sex": ["f", "m"], "age": [1, 2, 3]})
-    with pytest.raises(ValueError, match=r"but got 3 for label 'age'\."):
-        Asymmetric(space)
+def test_the_asymmetric_loss_leaves_labels_of_other_sizes_to_cross_entropy() -> None:
+    batch = make_batch([2, 5, 2, 3], 40, missing=0.2)
+    sizes = tuple(batch.sizes)
+    mixed = Asymmetric(batch.sizes)(batch.logits, batch.targets, sizes)
+    plain = CrossEntropy()(batch.logits, batch.targets, sizes)
+    assert torch.equal(mixed[:, [1, 3]], plain[:, [1, 3]])
+    columns = [0, 1, 7, 8]
+    binary = Asymmetric([2, 2])(batch.logits[:, columns], batch.targets[:, [0, 2]], (2, 2))
+    torch.testing.assert_close(mixed[:, [0, 2]], binary)
+    with pytest.raises(ValueError, match="2 for a label at least"):
+        Asymmetric([3, 5])
 
 
 @pytest.mark.parametrize("name", ["adjusted", "ldam", "asymmetric"])

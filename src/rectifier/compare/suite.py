@@ -13,8 +13,9 @@ from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
 from rectifier.compare.statistics import compare_entries
 from rectifier.config import Config
+from rectifier.engine.devices import is_first_process
 from rectifier.runs.folder import Run
-from rectifier.training import TOGETHER, Wanted, resume, train, train_together, why_not_together
+from rectifier.training import TOGETHER, Wanted, look_at, resume, train, train_together, why_not_together
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def train_missing(planned: Sequence[Planned], together: int | None = None) -> li
     GPU gains from. The results are those of runs alone, up to rounding.
     """
     missing = [run for run in planned if not _is_finished(run)]  # every folder is looked at before anything is trained
+    if len(missing) > 1 and is_first_process():
+        look_at([run.config for run in missing])
     done = 0
     for group in _side_by_side(missing, together):
         done += len(group)

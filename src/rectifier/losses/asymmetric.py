@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rectifier import check, columns
 from rectifier.losses.focal import focal, focus_complaint
-from rectifier.losses.sample import ProbabilityLoss, check_same_labels
+from rectifier.losses.sample import ProbabilityLoss, check_same_labels, own_values
 
 
 class Asymmetric(ProbabilityLoss):
@@ -20,7 +20,7 @@ class Asymmetric(ProbabilityLoss):
     shift cost nothing. The gradient goes through the focus too, as the formula says.
 
     Args:
-        sizes: Classes of each label, or a LabelSpace; all must be 2.
+        sizes: Classes of each label, or a LabelSpace; labels of other than two classes have cross-entropy.
         positive: The focus of positives; 0 is cross-entropy.
         negative: The focus of negatives.
         shift: What is taken off the probability of negatives.
@@ -41,21 +41,19 @@ class Asymmetric(ProbabilityLoss):
         )
         self.sizes = columns.as_sizes(sizes)
         self.positive, self.negative, self.shift = positive, negative, shift
-        other = [a for a, size in enumerate(self.sizes) if size != 2]
-        if other:
-            names = columns.label_names(sizes)
-            label = f"label {names[other[0]]!r}" if names else f"label {other[0]}"
-            wanted = "2 for every label of the asymmetric loss, a negative and a positive class"
-            check.fail("sizes", wanted, f"{self.sizes[other[0]]} for {label}")
+        if 2 not in self.sizes:
+            wanted = "2 for a label at least, with a negative and a positive class, for an asymmetric loss"
+            check.fail("sizes", wanted, self.sizes)
 
     def of(self, log_p: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
         check_same_labels(self.sizes, sizes)
-        log_negative, log_positive = log_p.unflatten(1, (-1, 2)).unbind(-1)
+        own = own_values(log_p, targets, sizes)  # log p of a positive, log(1 - p) of a negative
         # log(1 - q) = log min(1 - p + shift, 1); without a shift it is log(1 - p) to the last digit.
-        log_shift = torch.full_like(log_negative, math.log(self.shift) if self.shift else -math.inf)
-        shifted = torch.logaddexp(log_negative, log_shift).clamp(max=0)
-        loss = torch.where(targets == 1, focal(log_positive, self.positive), focal(shifted, self.negative))
-        return loss.masked_fill(targets < 0, 0)
+        log_shift = torch.full_like(own, math.log(self.shift) if self.shift else -math.inf)
+        shifted = torch.logaddexp(own, log_shift).clamp(max=0)
+        asymmetric = torch.where(targets == 1, focal(own, self.positive), focal(shifted, self.negative))
+        is_binary = columns.label_sizes(sizes, own.device) == 2
+        return torch.where(is_binary, asymmetric, -own).masked_fill(targets < 0, 0)
 
     def extra_repr(self) -> str:
         return f"positive={self.positive}, negative={self.negative}, shift={self.shift}"

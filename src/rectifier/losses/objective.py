@@ -87,6 +87,8 @@ class Objective(torch.nn.Module):
         known = columns.as_sizes(sizes)
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else known
         self.sample_loss = sample_loss
+        if not isinstance(falling, bool):
+            check.fail("falling", "True or False", repr(falling))
         self.weights_from = _share("weights_from", weights_from)
         self.design = None if rectification is None else rectification.checked()
         self.label_reduction = check_reduction(label_reduction)

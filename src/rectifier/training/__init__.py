@@ -1,11 +1,12 @@
 """train: from a config to a finished run, or several side by side."""
 
 from rectifier.training.job import open_for_training, store_folder
-from rectifier.training.start import TOGETHER, Wanted, resume, train, train_together, why_not_together
+from rectifier.training.start import TOGETHER, Wanted, look_at, resume, train, train_together, why_not_together
 
 __all__ = [
     "TOGETHER",
     "Wanted",
+    "look_at",
     "open_for_training",
     "resume",
     "store_folder",

@@ -30,6 +30,7 @@ from rectifier.methods import (
     build_mixing,
     build_objective,
     build_sampler,
+    check_method,
     find_method,
     needed_of_network,
     rounds_of,
@@ -128,10 +129,14 @@ class Job:
 
 
 def prepare(fabric: Fabric, config: Config, data: ImageData) -> Job:
+    check_method(config.method, config.epochs, config.method_options)
     counts = data.counts("train")
     shape = data.images.shape  # type: ignore[attr-defined]
     options = needed_of_network(config.method, config.network_options)
-    network = build_network(config.network, data.space, shape, seed=config.seed, **options)
+    if find_method(config.method).features is None:
+        network: nn.Module = build_network(config.network, data.space, shape, seed=config.seed, **options)
+    else:
+        network = nn.Identity()  # nothing is trained
     several = fabric.world_size > 1
     objective = build_objective(config.method, counts, data.space, gather=several, **config.method_options)
     mixing = build_mixing(config.method, counts, data.space, config.method_options)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning.fabric import Fabric
@@ -17,6 +18,7 @@ from rectifier.config import Config
 from rectifier.data.dataset import ImageData
 from rectifier.data.loader import Loader
 from rectifier.engine.devices import accelerator_of, launch, make_fabric, shared_cores
+from rectifier.methods import build_mixing, build_objective, build_sampler, check_method
 from rectifier.runs.folder import Run
 from rectifier.training.job import Job, open_for_training, prepare
 from rectifier.training.outcome import finish, finish_untrained
@@ -88,6 +90,19 @@ def _fitted_together(group: list[Wanted], title: str | None) -> bool:
             raise
         return False
     return True
+
+
+def look_at(configs: Sequence[Config]) -> None:
+    """Find what is wrong with any of these, which share their data, before the first is trained."""
+    data = open_for_training(configs[0])
+    counts, targets = data.counts("train"), data.targets[data.indices("train")]
+    alike = {repr(replace(config, seed=0, data_options={})): config for config in configs}
+    for config in alike.values():
+        check_method(config.method, config.epochs, config.method_options)
+        more: dict[str, Any] = {"epochs": config.epochs, "options": config.method_options}
+        build_objective(config.method, counts, data.space, **config.method_options)
+        build_mixing(config.method, counts, data.space, config.method_options)
+        build_sampler(config.method, targets, data.space, batch_size=config.batch_size // config.devices, **more)
 
 
 def why_not_together(config: Config) -> str | None:
