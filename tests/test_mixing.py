@@ -278,7 +278,9 @@ def test_wrong_options() -> None:
     for strength in (0, -1.0, float("nan"), "1", True):
         with pytest.raises(ValueError, match="strength to be a positive number, but got"):
             Mixup(strength)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"kappa of remix to be a number above 1, but got 1\.0\.\n.*tau of remix to be .*, but got 2"):
+    with pytest.raises(
+        ValueError, match=r"kappa of remix to be a number above 1, but got 1\.0\.\n.*tau of remix to be .*, but got 2"
+    ):
         Remix([9, 1], [2], kappa=1.0, tau=2)
     with pytest.raises(ValueError, match=r"counts to be those of labels of sizes \(3,\), but got of sizes \(2,\)"):
         Remix([9, 1], [3])
