@@ -99,6 +99,11 @@ def is_natural(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
+def portion(what: str, value: object) -> str | None:
+    """Return the complaint about a share from 0 to 1, both among them, or None when it is one."""
+    return number(what, value, "a share from 0 to 1", is_real(value) and 0 <= value <= 1)
+
+
 def share(what: str, value: object) -> str | None:
     """Return the complaint about an option that must lie above 0 and at most at 1."""
     return number(

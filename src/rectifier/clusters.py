@@ -86,7 +86,7 @@ def cluster_labels(features: Tensor, targets: Tensor, size: int = 200, seed: int
     if targets.dim() != 2 or (features.dim() == 3 and features.shape[1] != targets.shape[1]):
         got = f"shapes {tuple(features.shape)} and {tuple(targets.shape)}"
         check.fail("features and targets", "of shapes (N, D) or (N, A, D) and (N, A)", got)
-    return [cluster(_of_label(features, a), own, size, seed + a) for a, own in enumerate(targets.unbind(1))]
+    return [cluster(columns.of_label(features, a), own, size, seed + a) for a, own in enumerate(targets.unbind(1))]
 
 
 def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = None) -> Tensor:
@@ -189,7 +189,9 @@ def cluster_label_scores(
     if len(clusters) != len(resolved):
         check.fail("clusters", f"one for each of the {len(resolved)} labels", f"{len(clusters)}")
     by_label = enumerate(zip(clusters, resolved, strict=True))
-    return torch.cat([cluster_scores(_of_label(queries, a), own, size, nearest) for a, (own, size) in by_label], 1)
+    return torch.cat(
+        [cluster_scores(columns.of_label(queries, a), own, size, nearest) for a, (own, size) in by_label], 1
+    )
 
 
 def _k_means(points: Tensor, k: int, generator: Generator, fitted_on: int | None) -> tuple[Tensor, Tensor]:
@@ -337,10 +339,6 @@ def _scores(queries: Tensor, clusters: Clusters, classes: int, kept: int) -> Ten
     own = empty.scatter_reduce(1, place, distances, "amin")
     behind = torch.where(own.isinf(), NEVER, -(distances.amax(1, keepdim=True) + own))
     return torch.where(most.isinf(), behind, scores).to(queries.dtype)
-
-
-def _of_label(features: Tensor, a: int) -> Tensor:
-    return features if features.dim() == 2 else features[:, a]
 
 
 def _permutation(length: int, device: torch.device, generator: Generator | None) -> Tensor:

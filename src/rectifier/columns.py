@@ -134,6 +134,11 @@ def sum_by_label(values: Tensor, sizes: tuple[int, ...], label: Tensor | None = 
     return values.new_zeros(len(sizes)).index_add(0, label, values)
 
 
+def of_label(features: Tensor, a: int) -> Tensor:
+    """Return the features ``(N, D)`` of a label: its own of ``(N, A, D)``, or those that all labels share."""
+    return features if features.dim() == 2 else features[:, a]
+
+
 @table
 def label_sizes(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """``(A,)``: the number of classes of each label."""

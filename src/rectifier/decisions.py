@@ -151,7 +151,7 @@ class ClusterDecision(Decision):
             check.fail("nearests", "positive integers", repr(nearests))
         given = _given(features, targets, space, validation_features, validation_targets)
         found = [
-            cluster(_unit(_of_label(given.features, a)), own, size, seed + a, FITTED_ON)
+            cluster(_unit(columns.of_label(given.features, a)), own, size, seed + a, FITTED_ON)
             for a, own in enumerate(given.targets.unbind(1))
         ]
         most = max(1, *(len(own.class_of) for own in found))
@@ -254,10 +254,6 @@ def _prepared(features: Tensor, unit: bool) -> Tensor:
 
 def _unit(features: Tensor) -> Tensor:
     return unit(features.float())
-
-
-def _of_label(features: Tensor, a: int) -> Tensor:
-    return features if features.dim() == 2 else features[:, a]
 
 
 def _plain(value: Tensor, wanted: str) -> Any:

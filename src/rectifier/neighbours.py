@@ -182,7 +182,7 @@ def linear_svm(
     weights, biases = [], []
     for a, size in enumerate(known):  # fitted once, off every hot path
         labelled = own[:, a] >= 0
-        shown = _of_label(features, a)[labelled].float().numpy(force=True)
+        shown = columns.of_label(features, a)[labelled].float().numpy(force=True)
         weight, bias = _svm(shown, own[labelled, a].numpy(force=True), size, strength, seed)
         weights.append(torch.from_numpy(weight))
         biases.append(torch.from_numpy(bias))
@@ -202,7 +202,7 @@ def _neighbours(
         near = torch.full((len(rows), len(sizes), k), sum(sizes), device=queries.device)
         for labels, labelled in groups:
             a = int(labels[0])
-            found = _nearest(_of_label(rows, a), _of_label(references, a), labelled, k)
+            found = _nearest(columns.of_label(rows, a), columns.of_label(references, a), labelled, k)
             near[:, labels, : found.shape[1]] = voted[labelled[found]][..., labels].transpose(1, 2)
         yield near
 
@@ -308,7 +308,3 @@ def _checked(
     check.same_length("targets", own, "references", references)
     check.same_device("queries", queries, "references", references)
     return known, own
-
-
-def _of_label(features: Tensor, a: int) -> Tensor:
-    return features if features.dim() == 2 else features[:, a]

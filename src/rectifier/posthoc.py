@@ -7,8 +7,9 @@ baseline), or offsets tuned for class-balanced accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,15 +84,7 @@ class ThresholdAdjustment:
 
         ``counts`` are those of the training split.
         """
-        if not strengths:
-            check.fail("strengths", "a list of at least one number", "an empty one")
-
-        def score(strength: float) -> float:
-            adjusted = logits + adjustment_offsets(counts, strength).to(logits)
-            return float(class_balanced_accuracy(adjusted, targets, sizes))
-
-        best = max(strengths, key=score)
-        return cls(best, adjustment_offsets(counts, best))
+        return cls(*_chosen("strengths", strengths, partial(adjustment_offsets, counts), logits, targets, sizes))
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return adjusted logits."""
@@ -124,14 +117,7 @@ class LogitAdjustment:
 
         ``counts`` are those of the training split.
         """
-        if not taus:
-            check.fail("taus", "a list of at least one number", "an empty one")
-
-        def score(tau: float) -> float:
-            return float(class_balanced_accuracy(logits + prior_offsets(counts, tau).to(logits), targets, sizes))
-
-        best = max(taus, key=score)
-        return cls(best, prior_offsets(counts, best))
+        return cls(*_chosen("taus", taus, partial(prior_offsets, counts), logits, targets, sizes))
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return adjusted logits."""
@@ -143,6 +129,25 @@ class LogitAdjustment:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LogitAdjustment:
         return cls(values["tau"], torch.tensor(values["offsets"]))
+
+
+def _chosen(
+    what: str,
+    values: Sequence[float],
+    offsets_of: Callable[[float], Tensor],
+    logits: Tensor,
+    targets: Tensor,
+    sizes: Sizes | None,
+) -> tuple[float, Tensor]:
+    """Return the value whose offsets give these logits the best class-balanced accuracy, and the offsets."""
+    if not values:
+        check.fail(what, "a list of at least one number", "an empty one")
+
+    def score(value: float) -> float:
+        return float(class_balanced_accuracy(logits + offsets_of(value).to(logits), targets, sizes))
+
+    best = max(values, key=score)
+    return best, offsets_of(best)
 
 
 def tuned_offsets(logits: Tensor, targets: Tensor, sizes: Sizes | None = None, start: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Generator, Tensor
 
-from rectifier import check
+from rectifier import check, columns
 from rectifier.clusters import Clusters, balanced_anchors, cluster, mine_quintuplets
 from rectifier.columns import Sizes
 from rectifier.distances import unit
@@ -31,7 +31,7 @@ class Round(NamedTuple):
     def of_label(self, a: int) -> tuple[Tensor, Clusters]:
         """Return features ``(N, D)`` and clusters of one label, without centres, which mining does not ask for."""
         own = self.class_of.split(self.clusters.tolist())[a]
-        features = _of_label(self.features, a).float()
+        features = columns.of_label(self.features, a).float()
         return features, Clusters(features.new_empty(len(own), 0), own, self.assigned[:, a].long())
 
 
@@ -108,7 +108,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         kept = unit(features.detach().float()).half()
         targets = self._targets.to(kept.device)
         found = [
-            cluster(_of_label(kept, a).float(), own, self.size, self.seed + a, FITTED_ON)
+            cluster(columns.of_label(kept, a).float(), own, self.size, self.seed + a, FITTED_ON)
             for a, own in enumerate(targets.unbind(1))
         ]
         self._begin(
@@ -192,7 +192,3 @@ def _mine(features: Tensor, clusters: Clusters, anchors: Tensor, pool: Tensor) -
     within = clusters._replace(assigned=clusters.assigned[pool])
     found = mine_quintuplets(features[pool], within, torch.searchsorted(pool, anchors))
     return pool[torch.stack(found[:ROLES])]
-
-
-def _of_label(features: Tensor, a: int) -> Tensor:
-    return features if features.dim() == 2 else features[:, a]

@@ -13,6 +13,7 @@ from rectifier.losses.entropy import CrossEntropy
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
 from rectifier.losses.objective import LossParts
 from rectifier.losses.quintuplet import MARGINS, margins_complaint, triple_header
+from rectifier.losses.sample import label_means
 from rectifier.losses.triplet import required
 
 ROLES = 5
@@ -64,7 +65,7 @@ class LMLE(torch.nn.Module):
         super().__init__()
         labels = len(columns.as_sizes(sizes))
         rows = None if quintuplets is None else rows_complaint(quintuplets, labels)
-        check.raise_all([rows, margins_complaint(margins), _share_complaint("pretrain", pretrain)])
+        check.raise_all([rows, margins_complaint(margins), check.portion("pretrain", pretrain)])
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
         self.quintuplets, self.margins, self.pretrain, self.gather = quintuplets, margins, pretrain, gather
         self.cross_entropy = CrossEntropy()
@@ -72,7 +73,7 @@ class LMLE(torch.nn.Module):
 
     def set_progress(self, share: float) -> None:
         """Say which share of training is done, from 0 to 1; a captured step reads it too, for the tensor stays."""
-        check.raise_all([_share_complaint("progress", share)])
+        check.raise_all([check.portion("progress", share)])
         self.progress.fill_(share)
 
     def forward(
@@ -98,8 +99,7 @@ class LMLE(torch.nn.Module):
 
     def _entropy(self, given: Inputs) -> Tensor:
         """Return ``(A,)``: the mean over the samples that have the label, 0 where none has."""
-        losses: Tensor = self.cross_entropy(given.logits, given.targets, given.sizes)
-        return losses.sum(0) / (given.targets >= 0).sum(0).clamp(min=1)
+        return label_means(self.cross_entropy(given.logits, given.targets, given.sizes), given.targets)
 
     def _quintuplets(self, given: Inputs, rows: int) -> tuple[Tensor, Tensor]:
         """Return for each label the mean hinge over its rows that count, and how many these are."""
@@ -134,7 +134,3 @@ def _by_label(values: Tensor, labels: int, rows: int) -> Tensor:
 def rows_complaint(quintuplets: int, labels: int) -> str | None:
     wanted = f"at least {labels}, one for each label" if labels > 1 else "a positive integer"
     return check.number("quintuplets", quintuplets, wanted, check.is_count(quintuplets) and quintuplets >= labels)
-
-
-def _share_complaint(what: str, value: float) -> str | None:
-    return check.number(what, value, "a share from 0 to 1", check.is_real(value) and 0 <= value <= 1)

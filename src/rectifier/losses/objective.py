@@ -187,7 +187,7 @@ def _counted(side: Side, sizes: tuple[int, ...], weights: Tensor | None, dtype: 
 
 
 def _share(what: str, value: float) -> float:
-    check.raise_all([check.number(what, value, "a share from 0 to 1", check.is_real(value) and 0 <= value <= 1)])
+    check.raise_all([check.portion(what, value)])
     return value
 
 

@@ -16,6 +16,7 @@ from rectifier.losses.design import check_reduction, reduce_labels
 from rectifier.losses.entropy import CrossEntropy
 from rectifier.losses.inputs import at_least_float32, no_autocast, prepare
 from rectifier.losses.objective import LossParts
+from rectifier.losses.sample import label_means
 from rectifier.losses.triplet import check_margin, required
 
 
@@ -130,8 +131,7 @@ class RankedCrossEntropy(torch.nn.Module):
         with no_autocast(logits):
             given = prepare(logits, targets, required(features), self.sizes, "instance", self.gather)
             log_p = columns.log_softmax(given.logits, given.sizes)
-            losses = CrossEntropy().of(log_p, given.targets, given.sizes)
-            entropy = losses.sum(0) / (given.targets >= 0).sum(0).clamp(min=1)
+            entropy = label_means(CrossEntropy().of(log_p, given.targets, given.sizes), given.targets)
             ranking, triplets = ranked_triplets(required(given.features), given.targets, self.margin)
             loss = reduce_labels(entropy, self.label_reduction) + self.weight * ranking
         if not return_parts:

@@ -42,6 +42,11 @@ def own_values(values: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tenso
     return values.gather(1, own.clamp(min=0)).masked_fill(own < 0, 0)
 
 
+def label_means(losses: Tensor, targets: Tensor) -> Tensor:
+    """Return ``(A,)``: the mean of losses ``(N, A)``, 0 where missing, over the samples that have the label; else 0."""
+    return losses.sum(0) / (targets >= 0).sum(0).clamp(min=1)
+
+
 def check_same_labels(made_for: tuple[int, ...], sizes: tuple[int, ...]) -> None:
     """Refuse labels other than those that a loss was made for: the columns would be another label's."""
     if tuple(sizes) != made_for:
