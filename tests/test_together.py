@@ -63,28 +63,19 @@ def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: p
         assert_same(run, other)
 
 
-def test_runs_that_stand_at_different_steps_go_on_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_stand_at_different_steps_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     early = wanted(tmp_path / "together", checkpoint_seconds=1e9)[1]
     with monkeypatch.context() as patch:
         patch.setattr(StopsAfter, "steps", 4)
         patch.setattr(fitting, "Interrupt", StopsAfter)
         with pytest.raises(Stopped):
             train(early.config, early.out)
-    groups: list[int] = []
-    launched = start._launched
-
-    def counted(group: list[Wanted], *arguments: Any) -> list[Run]:
-        groups.append(len(group))
-        return launched(group, *arguments)
-
-    monkeypatch.setattr(start, "_launched", counted)
     together = train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9))
-    assert sorted(groups) == [1, 2]
     for run, other in zip(together, alone(tmp_path / "alone"), strict=True):
         assert_same(run, other)
 
 
-def test_runs_that_stand_apart_in_their_second_stage_go_on_apart(
+def test_runs_that_stand_apart_in_their_second_stage_go_on_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"method": "crt", "epochs": 1, "retrain_epochs": 3, "checkpoint_seconds": 1e9}
@@ -95,8 +86,8 @@ def test_runs_that_stand_apart_in_their_second_stage_go_on_apart(
             patch.setattr(fitting, "Interrupt", StopsAfter)
             with pytest.raises(Stopped):
                 train(each.config, each.out)
-    stood = [start._where(Run(each.out)) for each in asked]
-    assert len(set(stood)) == 3
+    second = [Run(each.out).checkpoint("classifier") for each in asked[:2]]
+    assert [saved and saved["step"] for saved in second] == [6, 8]
     for run, other in zip(train_together(asked), alone(tmp_path / "alone", **settings), strict=True):
         assert_same(run, other)
 
@@ -142,13 +133,20 @@ def test_runs_too_large_for_the_device_are_trained_one_after_another(
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"epochs": 2}, "alike but for their seed"), ({"patience": 2}, "without patience"), ({"resplit": True}, "split")],
+    [
+        ({"batch_size": 7}, r"alike in what they share, but got others \(batch_size\)"),
+        ({"network": "deepid2"}, r"others \(network\)"),
+        ({"resplit": True}, r"others \(resplit\)"),
+        ({"method": "hog-knn"}, "hog-knn trains no network"),
+    ],
 )
 def test_runs_that_cannot_go_together(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
-    unlike = settings if "epochs" not in settings else {}
-    asked = [*wanted(tmp_path, (0, 1), **unlike), *wanted(tmp_path, (2,), **settings)]
+    asked = [*wanted(tmp_path, (0, 1)), *wanted(tmp_path, (2,), **settings)]
     with pytest.raises(ValueError, match=message):
         train_together(asked)
+    if "resplit" in settings:
+        with pytest.raises(ValueError, match="each seed has a split of its own"):
+            train_together(wanted(tmp_path, (0, 1), **settings))
     assert not list(tmp_path.iterdir())
 
 
@@ -161,10 +159,10 @@ def test_runs_that_cannot_go_together(tmp_path: Path, settings: dict[str, Any], 
         ({"step": "eager"}, "not captured"),
         ({"precision": "16"}, "not captured"),
         ({"resplit": True}, "split of its own"),
-        ({"patience": 3}, "patience"),
+        ({"method": "hog-knn"}, "trains no network"),
     ],
 )
-def test_why_seeds_are_not_trained_side_by_side(
+def test_why_runs_are_not_trained_side_by_side(
     settings: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
@@ -172,17 +170,38 @@ def test_why_seeds_are_not_trained_side_by_side(
     assert found is None if reason is None else reason in str(found)
 
 
-def test_compare_puts_seeds_of_a_method_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "why_not_together", lambda _: None)
-    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5"], 3, tmp_path / "a")
-    assert [[run.config.seed for run in group] for group in suite._side_by_side(planned, 2)] == [[0, 1], [2]] * 2
-    assert [len(group) for group in suite._side_by_side(planned, None)] == [3, 3]
+def test_runs_side_by_side_may_differ_in_all_but_their_data(tmp_path: Path) -> None:
+    own: list[dict[str, Any]] = [
+        {"method": "ce", "epochs": 2},
+        {"method": "crl", "eta": 0.5, "lr": 0.003, "schedule": "step", "patience": 1, "epochs": 6},
+        {"method": "over-sampling", "network.dropout": 0.2},  # whose epochs are longer
+        {"method": "down-sampling", "accumulate": 2, "warmup": 1, "clip": 0.5},
+        {"method": "crt", "retrain_epochs": 1, "epochs": 1},
+        {"method": "lws", "retrain_epochs": 2, "epochs": 1},
+        {"method": "mixup", "validate_every": 2, "select": "last", "optimizer": "adamw", "lr": 0.001},
+    ]
+    asked = [Wanted(config(SHAPES, seed=i, **own[i]), tmp_path / "together" / str(i)) for i in range(len(own))]
+    for run, each in zip(train_together(asked), asked, strict=True):
+        assert_same(run, train(each.config, tmp_path / "alone" / each.out.name))
+
+
+def test_compare_puts_runs_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = why_not_together
+    monkeypatch.setattr(start, "accelerator_of", lambda _: "cuda")
+    monkeypatch.setattr(suite, "why_not_together", real)
+    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5", "hog-knn"], 3, tmp_path / "a")
+    seeds = [[run.config.seed for run in group] for group in suite._side_by_side(planned, 4)]
+    assert seeds == [[0, 1, 2], [0, 1, 2], [0], [1], [2]]
+    groups = suite._side_by_side(planned, None)
+    assert [len(group) for group in groups] == [6, 1, 1, 1]
+    assert suite._joined_name(groups[0]) == "ce, seeds 0 1 2; crl:eta=0.5, seeds 0 1 2"
+    planned = planned[:6]
     together = suite.train_missing(planned)
     monkeypatch.undo()
     one_by_one = suite.train_missing(suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5"], 3, tmp_path / "b"))
     for run, other in zip(together, one_by_one, strict=True):
         assert_same(run, other)
-        assert (run.environment["sessions"][0]["together"], other.environment["sessions"][0]["together"]) == (3, 1)
+        assert (run.environment["sessions"][0]["together"], other.environment["sessions"][0]["together"]) == (6, 1)
     with pytest.raises(ValueError, match="together to be a positive integer"):
         suite.train_missing(suite.plan(config(SHAPES), ["ce"], 2, tmp_path / "c"), 0)
 

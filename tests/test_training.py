@@ -165,15 +165,15 @@ def test_two_processes_bring_errors_home(tmp_path: Path) -> None:
 
 def test_a_signal_during_the_last_validation_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(epochs=2)
-    end_epoch = fitting._end_epoch
+    end_epochs = fitting._end_epochs
 
-    def interrupted(courses: Any, asked: Any, rate: float) -> None:
-        end_epoch(courses, asked, rate)
+    def interrupted(courses: Any) -> None:
+        end_epochs(courses)
         if courses[0].state.epoch == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "_end_epoch", interrupted)
+        patch.setattr(fitting, "_end_epochs", interrupted)
         with pytest.raises(Stopped, match="SIGTERM at the end of epoch 2"):
             train(settings, tmp_path / "run")
     assert_same(resume(tmp_path / "run"), train(settings, tmp_path / "unbroken"))

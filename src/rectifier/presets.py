@@ -84,6 +84,23 @@ PRESETS: dict[str, Preset] = {
         epochs=200,
         validate_every=5,
     ),
+    "cifar100-lt": Preset(
+        "CIFAR-100-LT (1:100) as most of the long-tailed literature trains it since LDAM: ResNet32, 200 epochs",
+        {
+            "data": "cifar100:exp=100",
+            "network": "resnet32",
+            "lr": 0.1,
+            "weight_decay": 0.0002,
+            "batch_size": 128,
+            "epochs": 200,
+            "warmup": 5.0,
+            "schedule": "step",
+            "milestones": [0.8, 0.9],
+            "decay": 0.01,
+            "validate_every": 20,
+            "select": "last",
+        },
+    ),
     "digits": Preset(
         "the demo: a small MLP on imbalanced 8 x 8 digits",
         {

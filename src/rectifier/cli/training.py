@@ -135,7 +135,7 @@ def compare(
     resplit: Annotated[bool, typer.Option("--resplit", help="Draw the data's split anew with each seed.")] = False,
     together: Annotated[
         int | None,
-        typer.Option("--together", help="Seeds to train side by side on one GPU.", show_default="8; 1 on a CPU"),
+        typer.Option("--together", help="Runs to train side by side on one GPU.", show_default="8; 1 on a CPU"),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="For runs, tables and figures.")] = None,
     baseline: Annotated[

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 
 from rectifier import check, console
@@ -15,7 +14,16 @@ from rectifier.compare.statistics import compare_entries
 from rectifier.config import Config
 from rectifier.engine.devices import is_first_process
 from rectifier.runs.folder import Run
-from rectifier.training import TOGETHER, Wanted, look_at, resume, train, train_together, why_not_together
+from rectifier.training import (
+    TOGETHER,
+    Wanted,
+    look_at,
+    resume,
+    shared_settings,
+    train,
+    train_together,
+    why_not_together,
+)
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ def plan(
 def train_missing(planned: Sequence[Planned], together: int | None = None) -> list[Run]:
     """Train what is not there, go on with what is not finished, leave alone what is; return all.
 
-    Seeds of one method are trained side by side, ``together`` at a time, where that is faster: by default as many as a
-    GPU gains from. The results are those of runs alone, up to rounding.
+    Runs are trained side by side, ``together`` at a time, where that is faster: by default as many as a GPU gains from.
+    The results are those of runs alone, up to rounding.
     """
     missing = [run for run in planned if not _is_finished(run)]  # every folder is looked at before anything is trained
     if len(missing) > 1 and is_first_process():
@@ -88,20 +96,34 @@ def _side_by_side(missing: Sequence[Planned], together: int | None) -> list[list
     """Put runs into groups that are trained at the same time."""
     if together is not None and not check.is_count(together):
         check.fail("together", "a positive integer", repr(together))
-    groups: list[list[Planned]] = []
-    for _, alike in groupby(missing, lambda run: replace(run.config, seed=0)):
-        runs = list(alike)
-        reason = why_not_together(runs[0].config) if len(runs) > 1 else None
-        if reason and (together or 0) > 1:
-            console.say(f"Seeds are trained one after another: {reason}.")
-        size = 1 if reason else together or TOGETHER
-        groups += [runs[i : i + size] for i in range(0, len(runs), size)]
-    return groups
+    alike: dict[str, list[Planned]] = {}
+    reasons: dict[str, None] = {}
+    for run in missing:
+        reason = why_not_together(run.config)
+        if reason is not None:
+            reasons[reason] = None
+        alike.setdefault(run.name if reason else repr(shared_settings(run.config)), []).append(run)
+    if (together or 0) > 1 and len(missing) > 1:
+        for reason in reasons:
+            console.say(f"Runs are trained one after another: {reason}.")
+    return [group for runs in alike.values() for group in _even_groups(runs, together or TOGETHER)]
+
+
+def _even_groups(runs: list[Planned], largest: int) -> Iterator[list[Planned]]:
+    """Yield groups of about the same size: ten runs, eight at most at a time, are two times five."""
+    groups = -(-len(runs) // largest)
+    for i in range(groups):
+        yield runs[i * len(runs) // groups : (i + 1) * len(runs) // groups]
 
 
 def _joined_name(group: Sequence[Planned]) -> str:
-    seeds = ", ".join(str(run.config.seed) for run in group)
-    return group[0].name if len(group) == 1 else f"{group[0].name.rpartition(', ')[0]}, seeds {seeds}"
+    """Return a name for runs side by side: each method with its seeds."""
+    if len(group) == 1:
+        return group[0].name
+    seeds: dict[str, list[str]] = {}
+    for run in group:
+        seeds.setdefault(run.name.rpartition(", ")[0], []).append(str(run.config.seed))
+    return "; ".join(f"{name}, seeds {' '.join(numbers)}" for name, numbers in seeds.items())
 
 
 def _with_method(config: Config, spec: str) -> Config:

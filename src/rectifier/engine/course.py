@@ -15,6 +15,7 @@ from rectifier.config import Config
 from rectifier.data.loader import Batch, Loader
 from rectifier.engine.devices import gather_all
 from rectifier.engine.lanes import Lane, OnlyLane
+from rectifier.engine.schedule import Schedule
 from rectifier.engine.state import State
 from rectifier.engine.step import Trained, make_step
 from rectifier.engine.tally import Tally
@@ -43,65 +44,91 @@ class Parts(Trained):
 
 
 class Course:
-    """One training from where ``state`` stands. All of its work is done in its lane."""
+    """One training from where ``state`` stands to its end, at a rate of its own. Its work is done in its lane."""
 
     def __init__(
-        self, fabric: Fabric, parts: Parts, config: Config, recorder: Recorder, state: State, lane: Lane | OnlyLane
+        self,
+        fabric: Fabric,
+        parts: Parts,
+        config: Config,
+        lr: float,
+        recorder: Recorder,
+        state: State,
+        lane: Lane | OnlyLane,
     ) -> None:
         self._fabric, self._config, self._recorder, self._lane = fabric, config, recorder, lane
         self.parts, self.state = parts, state
         self.tally = Tally(len(parts.names), fabric.device)
-        self._windows: Iterator[list[Batch]] = iter(())
+        self.batches, self.epochs = len(parts.loader), config.epochs
+        self._lr, self._schedule = lr, make_schedule(config, self.batches)
+        self._windows: Iterator[list[Batch]] | None = None  # of the present epoch
 
     @property
-    def batches(self) -> int:
-        """How many an epoch has."""
-        return len(self.parts.loader)
+    def is_over(self) -> bool:
+        return self.state.epoch >= self.epochs or self.state.is_over(self._config.patience)
 
-    def begin(self, steps: int) -> None:
-        """Make ready for a training of so many steps, and see that there is a good checkpoint, whatever happens."""
+    @property
+    def is_epoch_over(self) -> bool:
+        """Whether the present epoch has no batch left, and waits for ``end_epoch``."""
+        return self.state.batch >= self.batches
+
+    @property
+    def where(self) -> str:
+        """Where it stands, in words."""
+        state = self.state
+        if not state.batch:
+            return f"the end of epoch {state.epoch}"
+        return f"epoch {state.epoch + 1}, batch {state.batch} of {self.batches}"
+
+    def begin(self) -> None:
+        """Make ready, and see that there is a good checkpoint, whatever happens."""
         with self._lane.turn():
             _restore(self._fabric, self.parts, self.state, self.tally)
-            self._step = make_step(self._fabric, self.parts, self._config, self.tally, steps)
+            self._step = make_step(self._fabric, self.parts, self._config, self.tally, self._schedule.total)
             if not self.state.saved:
                 self._save()
             self.parts.wrapped.train()
 
-    def begin_epoch(self) -> None:
-        with self._lane.turn():
-            epoch = self.state.epoch
-            set_progress: Any = getattr(self.parts.objective, "set_progress", None)
-            if set_progress is not None:  # objectives that change over training
-                set_progress(epoch / self._config.epochs)
-            if self.parts.before_epoch is not None and self.state.batch == 0:
-                self.parts.before_epoch(epoch)
-            self.parts.loader.set_epoch(epoch, skip=self.state.batch)
-            left = self.batches - self.state.batch
-            self._windows = _windows(self.parts.loader, left, self._config.accumulate)
+    def _begun_epoch(self) -> Iterator[list[Batch]]:
+        epoch = self.state.epoch
+        set_progress: Any = getattr(self.parts.objective, "set_progress", None)
+        if set_progress is not None:  # objectives that change over training
+            set_progress(epoch / self.epochs)
+        if self.parts.before_epoch is not None and self.state.batch == 0:
+            self.parts.before_epoch(epoch)
+        self.parts.loader.set_epoch(epoch, skip=self.state.batch)
+        return _windows(self.parts.loader, self.batches - self.state.batch, self._config.accumulate)
 
-    def advance(self, rate: float) -> None:
+    def advance(self) -> None:
         """Take a step."""
         with self._lane.turn():
+            if self._windows is None:
+                self._windows = self._begun_epoch()
             window = next(self._windows)
-            self._step(window, rate)
+            self._step(window, self._lr * self._schedule(self.state.step))
             self.state.advance(len(window))
 
     def validate(self) -> Tensor | None:
-        """Start validation; its score can be read in ``end_epoch``."""
+        """Start validation when its turn has come; its score can be read in ``end_epoch``."""
+        number = self.state.epoch + 1
+        if self.parts.validate is None or (number % self._config.validate_every and number != self.epochs):
+            return None
         with self._lane.turn():
-            return None if self.parts.validate is None else self.parts.validate()
+            return self.parts.validate()
 
-    def end_epoch(self, rate: float, validated: Tensor | None) -> None:
+    def end_epoch(self, validated: Tensor | None) -> None:
         """Note the epoch, and what validation thinks of it when its turn had come."""
         with self._lane.turn():
-            next(self._windows, None)  # lets the loader close what it opened
+            if self._windows is not None:
+                next(self._windows, None)  # lets the loader close what it opened
+                self._windows = None
             score = None if validated is None else float(validated)
-            number = self.state.epoch + 1
+            number, rate = self.state.epoch + 1, self._lr * self._schedule(self.state.step - 1)
             row = {"epoch": number, "step": self.state.step, "lr": rate, **self.tally.means(), "validation": score}
             self.state.end_epoch(row, self.tally.by_label(self.parts.names))
             if score is not None:
                 self.state.judge(score, self.parts.bare, keep_last=self._config.select == "last")
-            elif self.parts.validate is None and number == self._config.epochs:
+            elif self.parts.validate is None and number == self.epochs:
                 self.state.keep(self.parts.bare)
             self.tally.reset()
         self._recorder.save_epoch(self.state)
@@ -144,6 +171,13 @@ class Course:
                 }
             )
         self.state.saved = {"step": self.state.step}
+
+
+def make_schedule(config: Config, batches: int) -> Schedule:
+    """Return the schedule of a training with so many batches an epoch."""
+    steps = -(-batches // config.accumulate)
+    warmup = round(config.warmup * steps)
+    return Schedule(config.schedule, config.epochs * steps, warmup, config.milestones, config.decay)
 
 
 def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list[Batch]]:

@@ -18,8 +18,8 @@ _LINE = 15.0  # seconds between lines where there is no terminal
 class Display:
     """The progress of one training, or of several side by side: then the means over them."""
 
-    def __init__(self, epochs: int, batches: int) -> None:
-        self._epochs, self._batches = epochs, batches
+    def __init__(self, courses: Sequence[Course]) -> None:
+        self._courses = courses
         self._stack = ExitStack()
         self._shown = self._said = time.monotonic()
         self._progress: Any = None
@@ -28,7 +28,9 @@ class Display:
     def __enter__(self) -> Display:
         if not console.is_quiet():
             self._progress = self._stack.enter_context(console.progress())
-            self._task = self._progress.add_task("training", total=self._epochs * self._batches)
+            self._task = self._progress.add_task(
+                "training", total=sum(course.epochs * course.batches for course in self._courses)
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,15 +40,16 @@ class Display:
         return self._progress is not None and time.monotonic() - self._shown >= _REFRESH
 
     def show(self, courses: Sequence[Course]) -> None:
-        """Show how the present epoch goes."""
+        """Show how the present epoch goes of those that are under way."""
         if not self.is_due():
             return
         self._shown = time.monotonic()
-        state, means = courses[0].state, [course.means() for course in courses]
+        lead, means = courses[0], [course.means() for course in courses]
         entropy, rectification = (fmean(each[part] for each in means) for part in ("cross_entropy", "rectification"))
         parts = f"CE {entropy:.3f} CRL {rectification:.3f}"
-        text = f"epoch {state.epoch + 1}/{self._epochs} {parts}{self._validation}"
-        self._progress.update(self._task, completed=state.epoch * self._batches + state.batch, description=text)
+        text = f"epoch {lead.state.epoch + 1}/{lead.epochs} {parts}{self._validation}"
+        done = sum(course.state.epoch * course.batches + course.state.batch for course in self._courses)
+        self._progress.update(self._task, completed=done, description=text)
 
     def end_epoch(self, courses: Sequence[Course]) -> None:
         """Remember the last validation; say it where there is no terminal to show a bar on."""
@@ -58,4 +61,4 @@ class Display:
         if self._progress is not None and self._progress.disable and time.monotonic() - self._said >= _LINE:
             self._said = time.monotonic()
             loss = fmean(row["loss"] for row in rows)
-            console.say(f"epoch {courses[0].state.epoch}/{self._epochs} loss {loss:.3f}{self._validation}")
+            console.say(f"epoch {courses[0].state.epoch}/{courses[0].epochs} loss {loss:.3f}{self._validation}")

@@ -9,59 +9,41 @@ import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 
-from rectifier.config import Config
 from rectifier.engine.course import Course
 from rectifier.engine.display import Display
 from rectifier.engine.interrupt import Interrupt, Stopped
-from rectifier.engine.schedule import Schedule
 
 _ASK_EVERY = 10  # steps, for processes to agree whether to save or stop: each time they wait for each other
 
 
-def make_schedule(config: Config, batches: int) -> Schedule:
-    """Return the schedule of a training with so many batches an epoch."""
-    steps = -(-batches // config.accumulate)
-    warmup = round(config.warmup * steps)
-    return Schedule(config.schedule, config.epochs * steps, warmup, config.milestones, config.decay)
-
-
-def fit(fabric: Fabric, courses: Sequence[Course], config: Config, lr: float) -> None:
-    """Train from where the courses stand, which is the same batch of the same epoch, to the end."""
-    lead = courses[0]
-    if len({(course.state.epoch, course.state.batch) for course in courses}) > 1:
-        raise RuntimeError("Trainings side by side must begin at the same batch.")
-    schedule = make_schedule(config, lead.batches)
+def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) -> None:
+    """Train each course from where it stands to its end, a step of each in turn."""
     saved_at = time.monotonic()
-
-    with Interrupt() as interrupt, Display(config.epochs, lead.batches) as display:
+    with Interrupt() as interrupt, Display(courses) as display:
         for course in courses:
-            course.begin(schedule.total)
-        while lead.state.epoch < config.epochs and not lead.state.is_over(config.patience):
-            for course in courses:
-                course.begin_epoch()
-            while lead.state.batch < lead.batches:
-                rate = lr * schedule(lead.state.step)
-                for course in courses:
-                    course.advance(rate)
-                due = time.monotonic() - saved_at >= config.checkpoint_seconds
-                asked = fabric.world_size == 1 or lead.state.step % _ASK_EVERY == 0
-                stop, save = _agreed(fabric, interrupt.signal, due) if asked else (0, False)
-                if stop or save or display.is_due() or fabric.device.type == "cpu":
-                    _check_finite(courses)
-                if stop or save:
-                    _save(courses)
-                    saved_at = time.monotonic()
-                if stop:
-                    raise Stopped(stop, f"epoch {lead.state.epoch + 1}, batch {lead.state.batch} of {lead.batches}")
-                display.show(courses)
-            _check_finite(courses, weights=True)
-            _end_epoch(courses, config, lr * schedule(lead.state.step - 1))
-            display.end_epoch(courses)
-            stop, _ = _agreed(fabric, interrupt.signal, due=False)
-            if stop:  # it came with the last steps, or while validation was at work
-                _save(courses)
-                raise Stopped(stop, f"the end of epoch {lead.state.epoch}")
-        _save(courses)
+            course.begin()
+        while under_way := [course for course in courses if not course.is_over]:
+            for course in under_way:
+                if not course.is_epoch_over:  # one may have been stopped after the last batch
+                    course.advance()
+            lead, ended = under_way[0], [course for course in under_way if course.is_epoch_over]
+            due = time.monotonic() - saved_at >= checkpoint_seconds
+            asked = fabric.world_size == 1 or bool(ended) or lead.state.step % _ASK_EVERY == 0
+            stop, save = _agreed(fabric, interrupt.signal, due) if asked else (0, False)
+            if stop or save or display.is_due() or fabric.device.type == "cpu":
+                _check_finite(under_way)
+            if stop or save:
+                _save(under_way)
+                saved_at = time.monotonic()
+            if stop:
+                raise Stopped(stop, lead.where)
+            display.show(under_way)
+            if ended:
+                _end_epochs(ended)
+                display.end_epoch(ended)
+        stop, _ = _agreed(fabric, interrupt.signal, due=False)
+        if stop:  # it came with the last validation
+            raise Stopped(stop, courses[0].where)
     if fabric.device.type == "cuda":
         torch.cuda.synchronize(fabric.device)  # what comes next is done on another stream
 
@@ -76,13 +58,14 @@ def _agreed(fabric: Fabric, number: int | None, due: bool) -> tuple[int, bool]:
     return stop, bool(save)
 
 
-def _end_epoch(courses: Sequence[Course], config: Config, rate: float) -> None:
-    """Note the epoch, and validate when its turn has come; all at once, so no score is read before all have begun."""
-    number = courses[0].state.epoch + 1
-    is_validated = number % config.validate_every == 0 or number == config.epochs
-    scores = [course.validate() if is_validated else None for course in courses]
+def _end_epochs(courses: Sequence[Course]) -> None:
+    """Note what validation thinks of each; all at once, so that no score is waited for before all have begun."""
+    _check_finite(courses, weights=True)
+    scores = [course.validate() for course in courses]
     for course, score in zip(courses, scores, strict=True):
-        course.end_epoch(rate, score)
+        course.end_epoch(score)
+        if course.is_over:
+            course.save()
 
 
 def _check_finite(courses: Sequence[Course], weights: bool = False) -> None:

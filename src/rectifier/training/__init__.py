@@ -1,7 +1,16 @@
 """train: from a config to a finished run, or several side by side."""
 
 from rectifier.training.job import open_for_training, store_folder
-from rectifier.training.start import TOGETHER, Wanted, look_at, resume, train, train_together, why_not_together
+from rectifier.training.start import (
+    TOGETHER,
+    Wanted,
+    look_at,
+    resume,
+    shared_settings,
+    train,
+    train_together,
+    why_not_together,
+)
 
 __all__ = [
     "TOGETHER",
@@ -9,6 +18,7 @@ __all__ = [
     "look_at",
     "open_for_training",
     "resume",
+    "shared_settings",
     "store_folder",
     "train",
     "train_together",

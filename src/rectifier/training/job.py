@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,20 +86,6 @@ class Job:
             "parameters": 0 if self.method.features else sum(weight.numel() for weight in self.network.parameters()),
         }
 
-    def headline(self, fabric: Fabric, together: int) -> str:
-        """Say in a line what is trained on what."""
-        config, space = self.config, self.data.space
-        labels = f"{check.amount(len(space), 'label')}, {check.amount(space.columns, 'class')}"
-        samples = f"{check.amount(len(self.data.indices('train')), 'training image')} of {self.data.name}"
-        if self.method.features is not None:
-            return f"{samples} ({labels}), {config.method}, which trains no network"
-        where = fabric.device.type if fabric.world_size == 1 else f"{fabric.world_size} x {fabric.device.type}"
-        return (
-            f"{samples} ({labels}), {config.method} on {config.network} ({self.decided['parameters']:,} weights),"
-            f" {check.amount(config.epochs, 'epoch')}, rate {self.lr:g}, {where}"
-            + (f", {together} seeds side by side" if together > 1 else "")
-        )
-
     def loader(self, fabric: Fabric, part: str, **options: Any) -> Loader:
         size = self.config.batch_size // fabric.world_size
         with console.quiet():
@@ -126,6 +112,28 @@ class Job:
         """Return batches of this process's share of validation or test, which may be none."""
         positions = shard(len(self.data.indices(part)), fabric)
         return self.loader(fabric, part, sampler=positions) if len(positions) else []
+
+
+def headline(fabric: Fabric, jobs: Sequence[Job]) -> str:
+    """Say in a line what is trained on what."""
+    first = jobs[0]
+    config, space = first.config, first.data.space
+    labels = f"{check.amount(len(space), 'label')}, {check.amount(space.columns, 'class')}"
+    samples = f"{check.amount(len(first.data.indices('train')), 'training image')} of {first.data.name}"
+    if first.method.features is not None:
+        return f"{samples} ({labels}), {config.method}, which trains no network"
+    where = fabric.device.type if fabric.world_size == 1 else f"{fabric.world_size} x {fabric.device.type}"
+    methods = ", ".join(dict.fromkeys(job.config.method for job in jobs))
+    epochs = _either([job.config.epochs for job in jobs])
+    return (
+        f"{samples} ({labels}), {methods} on {config.network} ({first.decided['parameters']:,} weights),"
+        f" {epochs} epoch{'' if epochs == '1' else 's'}, rate {_either([job.lr for job in jobs])}, {where}"
+        + (f", {len(jobs)} runs side by side" if len(jobs) > 1 else "")
+    )
+
+
+def _either(values: Sequence[float]) -> str:
+    return " or ".join(f"{value:g}" for value in dict.fromkeys(values))
 
 
 def prepare(fabric: Fabric, config: Config, data: ImageData) -> Job:

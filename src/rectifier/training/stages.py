@@ -24,15 +24,12 @@ from rectifier.engine.predict import Validation, predict, shard
 from rectifier.engine.profiling import describe, profile_step
 from rectifier.engine.state import State
 from rectifier.engine.step import is_captured, make_optimizer
-from rectifier.methods import Afterwards, build_objective
+from rectifier.methods import build_objective
 from rectifier.networks.retrained import RetrainedClassifier
 from rectifier.posthoc import prior_offsets
 from rectifier.runs.curves import Curves
 from rectifier.runs.folder import Run
 from rectifier.training.job import Job
-
-CHECKPOINTS = ("checkpoint", "classifier")
-"""The names of the stages' checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,6 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
 
     The networks end with the weights of the chosen epoch.
     """
-    config, lr = stages[0].job.config, stages[0].job.lr
     validation = _SharedValidation(fabric, stages[0].job)
     courses, recorders = [], []
     for stage in stages:
@@ -62,9 +58,9 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
         state = State.from_checkpoint(stage.run.checkpoint(stage.checkpoint))
         recorders.append(_Recorder(stage, state) if fabric.is_global_zero else _Silent())
         lane = Lane(fabric.device, stage.job.seed(fabric)) if len(stages) > 1 else OnlyLane()
-        courses.append(Course(fabric, parts, config, recorders[-1], state, lane))
+        courses.append(Course(fabric, parts, stage.job.config, stage.job.lr, recorders[-1], state, lane))
     try:
-        fit(fabric, courses, config, lr)
+        fit(fabric, courses, stages[0].job.config.checkpoint_seconds)
     finally:
         for recorder in recorders:
             recorder.close()
@@ -74,19 +70,19 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
 
 def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> None:
     """Train the classifiers once more on frozen features, classes drawn equally often, where the method says so."""
-    asked = stages[0].job.afterwards
-    if asked.kind not in ("crt", "lws"):
-        return
-    again = [_retraining(fabric, stage, asked) for stage in stages]
-    what = "One factor for each class" if asked.kind == "lws" else "The classifier once more"
-    console.say(f"{what}, classes drawn equally often: {check.amount(asked.epochs, 'epoch')}")
-    train_networks(fabric, again)
-    for stage in again:
-        stage.job.network.put_back()  # type: ignore[operator]
+    for kind, what in (("crt", "The classifier once more"), ("lws", "One factor for each class")):
+        again = [_retraining(fabric, stage) for stage in stages if stage.job.afterwards.kind == kind]
+        if not again:
+            continue
+        epochs = check.amount(again[0].job.config.epochs, "epoch")
+        console.say(f"{what}, classes drawn equally often: {epochs}")
+        train_networks(fabric, again)
+        for stage in again:
+            stage.job.network.put_back()  # type: ignore[operator]
 
 
-def _retraining(fabric: Fabric, stage: Stage, asked: Afterwards) -> Stage:
-    job = stage.job
+def _retraining(fabric: Fabric, stage: Stage) -> Stage:
+    job, asked = stage.job, stage.job.afterwards
     # Classes come equally often, so there is no prior to take off when the epoch is chosen.
     select = "argmax" if job.config.select == "prior" else job.config.select
     config = replace(

@@ -18,11 +18,11 @@ from rectifier.config import Config
 from rectifier.data.dataset import ImageData
 from rectifier.data.loader import Loader
 from rectifier.engine.devices import accelerator_of, launch, make_fabric, shared_cores
-from rectifier.methods import build_mixing, build_objective, build_sampler, check_method
+from rectifier.methods import build_mixing, build_objective, build_sampler, check_method, find_method
 from rectifier.runs.folder import Run
-from rectifier.training.job import Job, open_for_training, prepare
+from rectifier.training.job import Job, headline, open_for_training, prepare
 from rectifier.training.outcome import finish, finish_untrained
-from rectifier.training.stages import CHECKPOINTS, Stage, retrain_classifiers, train_networks
+from rectifier.training.stages import Stage, retrain_classifiers, train_networks
 
 TOGETHER = 8
 """How many runs are trained side by side: with more, an H200 gains little."""
@@ -58,33 +58,24 @@ def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
 
 
 def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> list[Run]:
-    """Train runs that differ in their seed alone side by side on one device, and return them finished.
+    """Train runs on the same data side by side on one device, and return them finished.
 
-    Each ends as if it were alone, up to rounding. Runs that were stopped at different batches, and any that do not fit
-    on the device together, are trained one after another.
+    They may differ in ``OWN``: their seed, method, rate, length and so on. Each ends as if it were alone, up to
+    rounding, and goes on where it was stopped. Runs that do not fit on the device together are trained one after
+    another.
     """
     check_alike(wanted)
-    standing: dict[tuple[int, ...], list[Wanted]] = {}
-    for each in wanted:
-        standing.setdefault(_where(Run(each.out)), []).append(each)
-    for group in standing.values():
-        if not _fitted_together(group, title):
-            console.say(f"The device has no memory for {len(group)} runs at once; they are trained one after another.")
-            gc.collect()
-            for each in group:
-                _launched([each], f"{title or each.out}, seed {each.config.seed}")
+    if not _fitted_together(wanted, title):
+        console.say(f"The device has no memory for {len(wanted)} runs at once; they are trained one after another.")
+        gc.collect()
+        for each in wanted:
+            _launched([each], f"{title or each.out}, {each.config.method}, seed {each.config.seed}")
     return [Run.open(each.out) for each in wanted]
 
 
-def _where(run: Run) -> tuple[int, ...]:
-    """Return the step that a run stands at in each of its stages."""
-    saved = [run.checkpoint(name) for name in CHECKPOINTS]
-    return tuple(0 if each is None else each["step"] for each in saved)
-
-
-def _fitted_together(group: list[Wanted], title: str | None) -> bool:
+def _fitted_together(group: Sequence[Wanted], title: str | None) -> bool:
     try:
-        _launched(group, title)
+        _launched(list(group), title)
     except torch.OutOfMemoryError:
         if len(group) == 1:
             raise
@@ -105,25 +96,45 @@ def look_at(configs: Sequence[Config]) -> None:
         build_sampler(config.method, targets, data.space, batch_size=config.batch_size // config.devices, **more)
 
 
+OWN = (
+    *("seed", "method", "method_options", "network_options", "epochs", "optimizer", "lr", "momentum", "nesterov"),
+    *("weight_decay", "schedule", "milestones", "decay", "warmup", "clip", "accumulate", "validate_every", "patience"),
+    *("select", "tensorboard", "features"),
+)
+"""In which settings runs may differ that are trained side by side: batches of the same pixels serve them all."""
+
+
+def shared_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that runs have in common when they are trained side by side."""
+    return {key: value for key, value in config.as_dict().items() if key not in OWN}
+
+
 def why_not_together(config: Config) -> str | None:
-    """Say what keeps seeds of a config from being trained side by side, or None."""
+    """Say what keeps a run from being trained side by side with others, or None."""
     reasons = {
         "side by side is faster on a GPU alone": accelerator_of(config) != "cuda",
-        "each run has several devices of its own": config.devices * config.nodes > 1,
         "steps are not captured": config.step not in ("auto", "captured") or config.precision == "16",
+    }
+    return _why_never_together(config) or next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _why_never_together(config: Config) -> str | None:
+    reasons = {
+        "each run has several devices of its own": config.devices * config.nodes > 1,
         "each seed has a split of its own": config.resplit,
-        "patience may end one run before another": config.patience is not None,
+        f"{config.method} trains no network": find_method(config.method).features is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def check_alike(wanted: Sequence[Wanted]) -> None:
-    """Refuse runs that cannot take their steps at the same time."""
-    first, *others = [replace(each.config, seed=0) for each in wanted]
-    if any(other != first for other in others):
-        check.fail("runs that are trained together", "alike but for their seed", "others")
-    if others and (first.resplit or first.patience is not None or first.devices * first.nodes > 1):
-        check.fail("runs that are trained together", "on one split, one device and without patience", "others")
+    """Refuse runs that cannot be trained side by side."""
+    first, *others = [each.config for each in wanted]
+    for other in others:
+        if differ := [key for key, value in shared_settings(first).items() if shared_settings(other)[key] != value]:
+            check.fail("runs that are trained together", "alike in what they share", f"others ({', '.join(differ)})")
+        if reason := _why_never_together(first) or _why_never_together(other):
+            check.fail("runs that are trained together", "on one device and split, with a network", f"others: {reason}")
 
 
 def _launched(wanted: list[Wanted], title: str | None, profile: bool = False) -> list[Run]:
@@ -140,7 +151,7 @@ def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: boo
         loaders = _training_loaders(fabric, jobs)
         runs = [_begun(fabric, job, each.out) for job, each in zip(jobs, wanted, strict=True)]
         fabric.barrier()
-        console.say(f"{title or wanted[0].out}: {jobs[0].headline(fabric, len(jobs))}")
+        console.say(f"{title or wanted[0].out}: {headline(fabric, jobs)}")
         began = time.monotonic()
         try:
             if jobs[0].method.features is None:
