@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "rectifier"
 ROWS = [
     ["__main__"],
     ["cli"],
+    ["reproduce"],
     ["report", "compare", "estimator", "prediction"],
     ["training"],
     ["engine", "runs"],

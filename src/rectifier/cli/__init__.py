@@ -4,7 +4,7 @@ Heavy modules are imported inside the commands, so that ``rectifier --help`` ans
 notes, progress and errors go to stderr.
 """
 
-from rectifier.cli import data, demo, listing, training  # noqa: F401  each adds its verbs
+from rectifier.cli import data, demo, listing, reproducing, training  # noqa: F401  each adds its verbs
 from rectifier.cli.app import app, main
 
 __all__ = ["app", "main"]

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 import rectifier
 from rectifier import console
 
-VERBS = ["demo", "profile", "train", "evaluate", "compare", "predict", "list", "store"]
+VERBS = ["demo", "profile", "train", "evaluate", "compare", "predict", "reproduce", "list", "store"]
 USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 

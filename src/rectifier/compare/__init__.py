@@ -2,7 +2,7 @@
 
 from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
-from rectifier.compare.statistics import BINS, METRICS, compare_entries
+from rectifier.compare.statistics import BINS, METRICS, compare_entries, difference, estimate
 from rectifier.evaluation import RULES
 
-__all__ = ["BINS", "METRICS", "RULES", "Comparison", "Entry", "compare_entries"]
+__all__ = ["BINS", "METRICS", "RULES", "Comparison", "Entry", "compare_entries", "difference", "estimate"]

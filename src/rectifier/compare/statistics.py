@@ -220,28 +220,30 @@ def _result(groups: Sequence[Group], value: _Value) -> Result:
     values = {group.name: {str(seed): value(run) for seed, run in group.runs.items()} for group in groups}
     base = values[groups[0].name]
     return {
-        "groups": {name: _estimate(own) for name, own in values.items()},
-        "differences": {group.name: _difference(values[group.name], base) for group in groups[1:]},
+        "groups": {name: estimate(own) for name, own in values.items()},
+        "differences": {group.name: difference(values[group.name], base) for group in groups[1:]},
     }
 
 
-def _estimate(values: dict[str, float | None]) -> Estimate:
+def estimate(values: dict[str, float | None]) -> Estimate:
+    """Return the mean of one value over seeds, with Student's 95 % interval."""
     defined = [value for value in values.values() if value is not None]
     return {"values": values, "mean": _mean(defined), "half_width": _half_width(defined)}
 
 
-def _difference(values: Mapping[str, float | None], base: Mapping[str, float | None]) -> Difference:
+def difference(values: Mapping[str, float | None], base: Mapping[str, float | None]) -> Difference:
+    """Return the mean difference to a baseline, paired by seed, with its interval."""
     paired: dict[str, float | None] = {}
     for seed, value in values.items():
         other = base.get(seed)
         if value is not None and other is not None:
             paired[seed] = round(value - other, _DIGITS)
-    estimate = _estimate(paired)
-    mean, half_width = estimate["mean"], estimate["half_width"]
+    found = estimate(paired)
+    mean, half_width = found["mean"], found["half_width"]
     # Equal differences in all seeds, as of one test sample, have no spread to judge by.
     spread = half_width is not None and half_width > _NO_SPREAD
     excludes_zero = mean is not None and half_width is not None and spread and abs(mean) > half_width
-    return {**estimate, "seeds": [int(seed) for seed in paired], "excludes_zero": excludes_zero}
+    return {**found, "seeds": [int(seed) for seed in paired], "excludes_zero": excludes_zero}
 
 
 def _mean(values: Sequence[float]) -> float | None:

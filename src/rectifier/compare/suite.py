@@ -76,20 +76,50 @@ def train_missing(planned: Sequence[Planned], together: int | None = None) -> li
     Runs are trained side by side, ``together`` at a time, where that is faster: by default as many as a GPU gains from.
     The results are those of runs alone, up to rounding.
     """
+    for group in missing_groups(planned, together):
+        train_group(group)
+    return [Run.open(run.folder) for run in planned]
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Missing runs that are trained at the same time, and how they are announced."""
+
+    runs: list[Planned]
+    title: str
+
+
+def missing_groups(planned: Sequence[Planned], together: int | None = None) -> list[RunGroup]:
+    """Return what is not there or not finished, in groups that are trained side by side."""
     missing = [run for run in planned if not _is_finished(run)]  # every folder is looked at before anything is trained
     if len(missing) > 1 and is_first_process():
-        look_at([run.config for run in missing])
-    done = 0
-    for group in _side_by_side(missing, together):
-        done += len(group)
-        title = f"[{done}/{len(missing)}] {_joined_name(group)}"
-        if len(group) > 1:
-            train_together([Wanted(run.config, run.folder) for run in group], title=title)
-        elif (group[0].folder / "config.json").is_file():
-            resume(group[0].folder, title=title)
-        else:
-            train(group[0].config, group[0].folder, title=title)
-    return [Run.open(run.folder) for run in planned]
+        for alike in _by_data(missing):
+            look_at(alike)
+    done, groups = 0, []
+    for runs in _side_by_side(missing, together):
+        done += len(runs)
+        groups.append(RunGroup(runs, f"[{done}/{len(missing)}] {_joined_name(runs)}"))
+    return groups
+
+
+def train_group(group: RunGroup) -> list[Run]:
+    """Train a group of runs, or go on with those that are begun."""
+    first, *others = group.runs
+    if others:
+        return train_together([Wanted(run.config, run.folder) for run in group.runs], title=group.title)
+    if (first.folder / "config.json").is_file():
+        return [resume(first.folder, title=group.title)]
+    return [train(first.config, first.folder, title=group.title)]
+
+
+def _by_data(missing: Sequence[Planned]) -> list[list[Config]]:
+    """Put configs together whose data is the same."""
+    alike: dict[str, list[Config]] = {}
+    for run in missing:
+        config = run.config
+        told = (config.data, config.data_root, config.images, config.data_options, config.size, config.network)
+        alike.setdefault(repr(told), []).append(config)
+    return list(alike.values())
 
 
 def _side_by_side(missing: Sequence[Planned], together: int | None) -> list[list[Planned]]:

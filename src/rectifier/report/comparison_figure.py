@@ -18,16 +18,13 @@ from rectifier.report.comparison_tables import (
     others,
     short,
 )
-from rectifier.report.layout import INK, plain, save_figure, strip
+from rectifier.report.layout import COLOURS, GRID, INK, plain, save_figure, strip
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GRID = "#dddddd"
 _BASELINE = INK
-# Okabe and Ito's colours, which people with any colour vision tell apart; yellow is too light for white paper.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS = "osD^vPX"
 _LABELS = 60  # up to so many labels have bars of their own; more are drawn as bins
 _CLASSES = 30  # the same for the classes of a single label
@@ -95,7 +92,7 @@ def _draw_bars(axis: Axes, gains: Sequence[Mapping[str, Any]], name: str, positi
     """Draw one group's gains with their intervals; ``position`` among the groups moves them aside."""
     places = [k - 0.4 + width * (position + 0.5) for k in range(len(gains))]
     means, halves = _series(gains)
-    hatch = "///" if position >= len(_COLOURS) else None  # a colour that comes again is hatched
+    hatch = "///" if position >= len(COLOURS) else None  # a colour that comes again is hatched
     axis.bar(places, means, width, color=_colour(position), hatch=hatch, label=plain(short(name, 40)))
     axis.errorbar(places, means, halves, fmt="none", elinewidth=0.9, capsize=min(3.0, 12 * width), ecolor=INK)
 
@@ -263,7 +260,7 @@ def _draw_dots(axis: Axes, comparison: Comparison, result: Mapping[str, Any], na
 
 
 def _colour(position: int) -> str:
-    return _COLOURS[position % len(_COLOURS)]
+    return COLOURS[position % len(COLOURS)]
 
 
 def _style(comparison: Comparison, name: str) -> tuple[str, str, str]:
@@ -276,7 +273,7 @@ def _style(comparison: Comparison, name: str) -> tuple[str, str, str]:
 
 def _finish(axis: Axes, grid: str) -> None:
     strip(axis)
-    axis.grid(axis=grid, color=_GRID, linewidth=0.6)  # type: ignore[arg-type]
+    axis.grid(axis=grid, color=GRID, linewidth=0.6)  # type: ignore[arg-type]
     axis.set_axisbelow(True)
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#333333"
+GRID = "#dddddd"
+# Okabe and Ito's colours, which people with any colour vision tell apart; yellow is too light for white paper.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 
 def bare_table() -> Table:

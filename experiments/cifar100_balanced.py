@@ -1,0 +1,25 @@
+"""CIFAR-100 as it is: three networks, with and without CRL."""
+
+from rectifier.reproduce import Cell, Experiment, views
+
+from .paper import CIFAR_BALANCED
+from .recipes import CIFAR, QUICK_ONE_LABEL
+
+CELLS = [
+    cell
+    for network, (without, with_crl) in CIFAR_BALANCED.items()
+    for cell in (
+        Cell("CE", network, {"network": network.lower(), "method": "ce"}, without),
+        Cell("+ CRL", network, {"network": network.lower(), "method": "crl", "alpha": 0.5}, with_crl, against="CE"),
+    )
+]
+
+EXPERIMENT = Experiment(
+    title="CIFAR-100 as it is: CifarNet, ResNet32 and DenseNet with and without CRL",
+    source="Table 8 of the paper",
+    about="Classes are balanced, so CRL and cross-entropy are weighted equally (alpha 0.5), as there.",
+    show=views.table(),
+    settings={**CIFAR, "data": "cifar100"},
+    cells=CELLS,
+    quick=QUICK_ONE_LABEL,
+)

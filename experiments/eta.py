@@ -1,0 +1,22 @@
+"""The weight eta of the rectification."""
+
+from rectifier.reproduce import Cell, Experiment, views
+
+from .paper import XDOMAIN
+from .recipes import FASHION, QUICK_LABELS
+
+EXPERIMENT = Experiment(
+    title="The weight eta of the rectification, from 0.001 to 0.1 and beyond",
+    source="Figure 9 of the paper, which is of X-Domain",
+    about="Fashion products stand in X-Domain's place. The paper's range ends at 0.1.",
+    show=views.curve("eta", "The paper draws its curves without numbers, and finds 0.01 best.", logarithmic=True),
+    settings=FASHION,
+    cells=[
+        Cell("CE", settings={"method": "ce"}, paper=XDOMAIN["MTCT"]),
+        *(
+            Cell(f"{eta:g}", settings={"method": "crl", "eta": eta}, against="CE")
+            for eta in (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
+        ),
+    ],
+    quick=QUICK_LABELS,
+)

@@ -1,0 +1,28 @@
+"""Hard mining and joint learning."""
+
+from rectifier.reproduce import Cell, Experiment, views
+
+from .paper import MINING as PAPER
+from .paper import XDOMAIN
+from .recipes import FASHION, QUICK_LABELS
+
+EXPERIMENT = Experiment(
+    title="Hard mining and joint learning",
+    source="Table 11 of the paper, which is of X-Domain",
+    about="Fashion products stand in X-Domain's place. Without hard mining, pairs are drawn at random.",
+    show=views.table(),
+    settings=FASHION,
+    cells=[
+        Cell("MTCT", "fashion", {"method": "ce"}, XDOMAIN["MTCT"]),
+        Cell("CRL", "fashion", {"method": "crl", "eta": 0.1}, PAPER["CRL"], against="MTCT"),
+        Cell(
+            "CRL without hard mining",
+            "fashion",
+            {"method": "crl", "eta": 0.1, "mining": "random"},
+            PAPER["CRL without hard mining"],
+            against="MTCT",
+        ),
+        Cell("LMLE", "fashion", {"method": "lmle"}, PAPER["LMLE"], against="MTCT"),
+    ],
+    quick=QUICK_LABELS,
+)

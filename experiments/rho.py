@@ -1,0 +1,23 @@
+"""The minority criterion rho."""
+
+from rectifier.reproduce import Cell, Experiment, views
+
+from .paper import RHO as PAPER
+from .paper import XDOMAIN
+from .recipes import FASHION, QUICK_LABELS
+
+EXPERIMENT = Experiment(
+    title="The minority criterion rho",
+    source="Table 13 of the paper, which is of X-Domain",
+    about="Fashion products stand in X-Domain's place.",
+    show=views.table(),
+    settings=FASHION,
+    cells=[
+        Cell("MTCT", "fashion", {"method": "ce"}, XDOMAIN["MTCT"]),
+        *(
+            Cell(f"rho {rho:.0%}", "fashion", {"method": "crl", "eta": 0.1, "rho": rho}, paper, against="MTCT")
+            for rho, paper in PAPER.items()
+        ),
+    ],
+    quick=QUICK_LABELS,
+)

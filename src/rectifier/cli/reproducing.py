@@ -1,0 +1,94 @@
+"""rectifier reproduce: the paper's tables and figures."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rectifier import console
+from rectifier.cli.app import app
+from rectifier.cli.options import DataRoot
+from rectifier.cli.training import kept
+
+
+@app.command(
+    epilog="Examples: [bold]rectifier reproduce[/] lists what there is, [bold]rectifier reproduce celeba --quick[/],"
+    " [bold]rectifier reproduce cifar100-imbalanced --data-root data[/]"
+)
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Experiments, or all.")] = None,
+    data_root: DataRoot = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Of every cell.", show_default="3, or more where it matters")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version on generated data, in seconds.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="For the folders of the runs.")] = Path(
+        "reproduced"
+    ),
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results", metavar="DIR", help="For NAME.json, NAME.md and figures.", show_default="results; OUT/quick"
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Train anew what is recorded in the results.")] = False,
+    together: Annotated[
+        int | None, typer.Option("--together", help="Runs to train side by side on one GPU.", show_default="8")
+    ] = None,
+    experiments: Annotated[
+        Path | None,
+        typer.Option("--experiments", metavar="DIR", help="Their folder.", show_default="the checkout's"),
+    ] = None,
+    accelerator: Annotated[str, typer.Option("--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Reproduce tables and figures of the paper: what is missing is trained, and the paper's numbers stand beside."""
+    from rectifier import check
+    from rectifier.reproduce import find_experiments, load_experiment
+    from rectifier.reproduce.work import Request
+    from rectifier.reproduce.work import reproduce as run
+
+    there = find_experiments(experiments)
+    if not names:
+        _list({name: load_experiment(name, experiments) for name in there})
+        return
+    if seeds is not None and not check.is_count(seeds):
+        check.fail("--seeds", "a positive integer", seeds)
+    asked = list(there) if names == ["all"] else list(dict.fromkeys(names))
+    loaded = {name: load_experiment(name, experiments) for name in asked}  # a misspelt name is told before any training
+    settings: dict[str, Any] = {"accelerator": accelerator, **({"data_root": str(data_root)} if data_root else {})}
+    request = Request(
+        results=results or (out / "quick" if quick else Path("results")),
+        runs=out / ("quick-runs" if quick else "runs"),
+        settings=settings,
+        seeds=seeds,
+        quick=quick,
+        again=again,
+        together=together,
+    )
+    for name, experiment in loaded.items():
+        kept(partial(run, name, experiment, request), None)
+        _show(request.results / f"{name}.md")
+
+
+def _list(experiments: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from rectifier.report.layout import bare_table
+
+    table = bare_table()
+    for head in ("Experiment", "What it shows", "Source"):
+        table.add_column(head, overflow="fold")
+    for name, experiment in experiments.items():
+        table.add_row(name, experiment.title, experiment.source)
+    Console(highlight=False).print(table)
+
+
+def _show(page: Path) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(highlight=False).print(Markdown(page.read_text(encoding="utf-8")))
+    console.say(f"Written: {page}")

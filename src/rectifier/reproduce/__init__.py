@@ -1,0 +1,7 @@
+"""Experiments that anyone can run again: what is missing is trained, and what came out stands beside the paper's."""
+
+from rectifier.reproduce.experiment import Cell, Experiment, Laboratory, find_experiments, load_experiment
+from rectifier.reproduce.outcome import Outcome
+from rectifier.reproduce.work import reproduce
+
+__all__ = ["Cell", "Experiment", "Laboratory", "Outcome", "find_experiments", "load_experiment", "reproduce"]

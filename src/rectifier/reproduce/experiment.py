@@ -1,0 +1,127 @@
+"""Experiment: a table or figure as what has to be trained for it, what the paper has there, and how it is shown."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rectifier
+from rectifier import check
+from rectifier.config import Config
+from rectifier.presets import preset
+
+if TYPE_CHECKING:
+    from rectifier.reproduce.outcome import Outcome
+    from rectifier.runs.folder import Run
+
+Settings = Mapping[str, Any]
+PaperValue = float | Mapping[str, float] | None
+"""What the paper has, in percent: a number, or one for each label and perhaps for ``mean``."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ in their seed alone: one cell of a table, one line of a table of labels, one point of a curve.
+
+    Args:
+        row: the line it stands in, as ``imb(1) + CRL``.
+        column: the column it stands in, as ``ResNet32``; in a table of labels there is one for all.
+        settings: of a ``Config``, over those of the experiment.
+        paper: what the paper has there.
+        against: the row in the same column, or the row and column, that its gain is counted from.
+        choose: settings with several values, of which validation chooses one before anything is scored on test.
+    """
+
+    row: str
+    column: str = ""
+    settings: Settings = field(default_factory=dict)
+    paper: PaperValue = None
+    against: str | tuple[str, str] | None = None
+    choose: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Laboratory:
+    """What an experiment that does more than train has at hand."""
+
+    data_root: str | None
+    quick: bool
+    seeds: int
+    pictures: Path  # a folder for pictures that show images of the data, which stay where the data is
+    runs: Callable[[str, str], list[Run]]  # the folders of a cell's runs, in the order of their seeds
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure.
+
+    Args:
+        title: what it shows.
+        source: where it stands in the paper, or whose question it answers.
+        about: what is done otherwise than there, and why.
+        show: renders an outcome as Markdown and figures.
+        settings: of a ``Config``, of all cells; ``preset`` names one to begin with.
+        cells: what is trained.
+        recipe: settings with several values, of which validation chooses one for the first cell of each column, before
+            all else; the whole column is trained with it.
+        quick: settings over all others, for a small version on generated data that runs in seconds.
+        seeds: of each cell.
+        measure: finds what is not in the runs' scores, as values for JSON.
+    """
+
+    title: str
+    source: str
+    about: str
+    show: Callable[[Outcome], str]
+    settings: Settings = field(default_factory=dict)
+    cells: Sequence[Cell] = ()
+    recipe: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)
+    seeds: int = 3
+    measure: Callable[[Laboratory], dict[str, Any]] | None = None
+
+    def config(self, cell: Cell, *, quick: bool, more: Settings | None = None) -> Config:
+        """Return what a cell trains."""
+        settings = {**self.settings, **cell.settings, **(more or {}), **(self.quick if quick else {})}
+        start = settings.pop("preset", None)
+        data = settings.pop("data", None)
+        begun = preset(start) if start else Config(data or "digits")
+        return begun.with_settings({**({"data": data} if data else {}), **settings})
+
+
+def find_experiments(folder: Path | None = None) -> dict[str, Path]:
+    """Return the files of all experiments by name: those of a folder, else of the checkout that one stands in."""
+    near = [Path("experiments"), Path(rectifier.__file__).resolve().parents[2] / "experiments"]
+    for place in [folder] if folder else near:
+        if (place / "__init__.py").is_file():
+            files = sorted(path for path in place.glob("*.py") if not path.stem.startswith("_"))
+            return {path.stem.replace("_", "-"): path for path in files if _is_experiment(path)}
+    where = folder or "./experiments and beside the package"
+    check.no_file(str(where), "the folder of the experiments", "It is part of the project's repository.")
+
+
+def _is_experiment(path: Path) -> bool:
+    return "\nEXPERIMENT = " in path.read_text(encoding="utf-8")
+
+
+def load_experiment(name: str, folder: Path | None = None) -> Experiment:
+    """Return the experiment of this name."""
+    files = find_experiments(folder)
+    check.raise_all([check.choice("experiment", name, tuple(files))])
+    path = files[name]
+    package = "rectifier_experiments"  # so that its files can import each other, whatever the folder is called
+    spec = importlib.util.spec_from_file_location(
+        package, path.parent / "__init__.py", submodule_search_locations=[str(path.parent)]
+    )
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    sys.modules[package] = module
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    found = importlib.import_module(f"{package}.{path.stem}").EXPERIMENT
+    if not isinstance(found, Experiment):
+        check.fail(f"EXPERIMENT of {path}", "an Experiment", type(found).__name__)
+    return found

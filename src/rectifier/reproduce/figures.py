@@ -1,0 +1,93 @@
+"""Figures of experiments: gains by imbalance, and curves over a setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rectifier.compare import RULES
+from rectifier.report.layout import COLOURS, GRID, INK, plain, save_figure, strip
+from rectifier.reproduce.outcome import Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BAR = 0.8
+_DRAWN = 4  # methods whose bars can be told apart
+
+
+def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
+    """Draw the gain of each label over the baseline, ordered by imbalance; say whether there was any."""
+    from matplotlib.figure import Figure
+
+    cells = [cell for cell in outcome.experiment.cells if cell.against is not None][-_DRAWN:]
+    ratios = outcome.ratios()
+    if not cells or len(ratios) < 2:
+        return False
+    figure = Figure((max(7.0, 0.32 * len(ratios) + 2), 4.2), layout="constrained")
+    axis = figure.subplots()
+    width = _BAR / len(cells)
+    for number, cell in enumerate(cells):
+        found = [outcome.gain(cell, rule, label) for label in ratios]
+        means = [100 * one["mean"] if one and one["mean"] is not None else 0.0 for one in found]
+        halves = [100 * one["half_width"] if one and one["half_width"] is not None else 0.0 for one in found]
+        places = [i + (number - (len(cells) - 1) / 2) * width for i in range(len(means))]
+        axis.bar(places, means, width, color=COLOURS[number % len(COLOURS)], label=plain(cell.row))
+        axis.errorbar(places, means, halves, fmt="none", ecolor=INK, elinewidth=0.6)
+    axis.axhline(0, color=INK, linewidth=0.8)
+    names = [f"{label.replace('_', ' ')} 1:{ratio:,.0f}" for label, ratio in ratios.items()]
+    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+    axis.set_ylabel(f"gain over {cells[0].against}, points ({rule})", color=INK, fontsize=9)
+    _finish(axis)
+    save_figure(figure, outcome.folder / f"{outcome.name}.png")
+    return True
+
+
+def draw_curve(outcome: Outcome, parameter: str, logarithmic: bool = False) -> None:
+    """Draw the score over a setting, under every rule; rows that are no numbers are level lines."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((7.0, 4.2), layout="constrained")
+    axis = figure.subplots()
+    columns = list(dict.fromkeys(cell.column for cell in outcome.experiment.cells))
+    for number, rule in enumerate(RULES):
+        colour = COLOURS[number % len(COLOURS)]
+        for style, column in zip(("-o", "--s", ":^"), columns, strict=False):
+            _line(axis, outcome, rule, column, colour, style)
+    if logarithmic:
+        axis.set_xscale("log")
+    axis.set_xlabel(parameter, color=INK, fontsize=9)
+    axis.set_ylabel("class-balanced accuracy, %", color=INK, fontsize=9)
+    _finish(axis)
+    save_figure(figure, outcome.folder / f"{outcome.name}.png")
+
+
+def _line(axis: Axes, outcome: Outcome, rule: str, column: str, colour: str, style: str) -> None:
+    points: list[tuple[float, float, float]] = []
+    for cell in outcome.experiment.cells:
+        found = outcome.score(cell, rule)
+        if cell.column != column or found["mean"] is None:
+            continue
+        mean, half = 100 * found["mean"], 100 * (found["half_width"] or 0)
+        value = _number(cell.row)
+        if value is None:
+            axis.axhline(mean, color=colour, linewidth=0.8, linestyle=":", label=plain(f"{cell.row}, {rule}"))
+        else:
+            points.append((value, mean, half))
+    if points:
+        x, y, half_widths = zip(*sorted(points), strict=True)
+        name = plain(f"{column} {rule}".strip())
+        axis.errorbar(x, y, half_widths, fmt=style, color=colour, capsize=2, markersize=4, linewidth=1.2, label=name)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _finish(axis: Any) -> None:
+    axis.grid(axis="y", color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.legend(frameon=False, fontsize=8)
+    strip(axis)

@@ -1,0 +1,76 @@
+"""The pages of results: one for each experiment, and a table of all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rectifier import atomic, check
+from rectifier.reproduce.outcome import Outcome
+from rectifier.runs.atomic import read_json
+
+BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
+
+
+def write_page(outcome: Outcome, quick: bool) -> Path:
+    """Write what an experiment gave as Markdown, and enter it into the folder's list."""
+    experiment = outcome.experiment
+    command = f"rectifier reproduce {outcome.name}" + (" --quick" if quick else "")
+    parts = [f"# {experiment.title}", f"{experiment.source}. {experiment.about}"]
+    if quick:
+        parts.append("**A small version on generated data: it shows that everything runs, and says nothing else.**")
+    parts += [experiment.show(outcome).strip(), *_choices(outcome), _provenance(outcome, command)]
+    path = outcome.folder / f"{outcome.name}.md"
+    atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
+    gather(outcome.folder)
+    return path
+
+
+def _choices(outcome: Outcome) -> list[str]:
+    if not outcome.chosen:
+        return []
+    told = [
+        f"{' '.join(filter(None, where))}: {', '.join(f'{key} {value}' for key, value in chosen.items())}"
+        for where, chosen in outcome.chosen.items()
+    ]
+    return [f"Chosen on validation, by runs of other seeds: {'; '.join(told)}."]
+
+
+def _provenance(outcome: Outcome, command: str) -> str:
+    """Say where the numbers come from: command, seeds, hardware, commit."""
+    records = outcome.all_records
+    if not records:
+        return f"`{command}`"
+    seeds = {len(by_seed) for by_seed in outcome.records.values()}
+    how_many = check.amount(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
+    hours = sum(record["seconds"] / record["together"] for record in records) / 3600
+    commits = _listed(sorted({(record["commit"] or "unknown")[:7] for record in records}))
+    return (
+        f"`{command}`; {how_many}, ± is half of the 95 % interval over them, differences are paired by seed;"
+        f" {_listed(sorted({record['hardware'] for record in records}))},"
+        f" torch {_listed(sorted({record['versions']['torch'] for record in records}))}, commit {commits};"
+        f" split {_listed(sorted({record['data']['split_hash'][:8] for record in records}))};"
+        f" {hours:.2f} hours of training. Every run: [{outcome.name}.json]({outcome.name}.json)."
+    )
+
+
+def _listed(values: Sequence[str]) -> str:
+    return ", ".join(values)
+
+
+def gather(folder: Path) -> None:
+    """Enter every experiment of a folder into the list of its README, between two marks."""
+    rows = ["| experiment | what it shows | runs |", "|---|---|---:|"]
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if isinstance(content, dict) and "experiment" in content:
+            name = content["experiment"]
+            rows.append(f"| [{name}]({name}.md) | {content['title']} | {len(content['runs'])} |")
+    listed = "\n".join([BEGIN, *rows, END])
+    readme = folder / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# Results\n\n{BEGIN}{END}\n"
+    if BEGIN not in text:
+        text += f"\n## Experiments\n\n{BEGIN}{END}\n"
+    changed = re.sub(f"{BEGIN}.*?{END}", lambda _: listed, text, flags=re.DOTALL)
+    atomic.write_bytes(readme, changed.encode())

@@ -1,0 +1,95 @@
+"""Outcome: what an experiment gave, to be asked for means, gains and the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rectifier import check
+from rectifier.compare import difference, estimate
+from rectifier.compare.outcome import Difference, Estimate
+from rectifier.reproduce.experiment import Cell, Experiment
+from rectifier.reproduce.records import Record
+
+BALANCED = "class_balanced_accuracy"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An experiment with the records of its runs.
+
+    Args:
+        name: of the experiment.
+        records: by cell (its row and column) and seed.
+        chosen: the settings that validation chose, by cell.
+        found: what the experiment measured beside its runs' scores.
+        folder: where results are written, figures too.
+    """
+
+    name: str
+    experiment: Experiment
+    records: Mapping[tuple[str, str], Mapping[int, Record]]
+    chosen: Mapping[tuple[str, str], Mapping[str, Any]]
+    found: Mapping[str, Any]
+    folder: Path
+
+    def cell(self, row: str, column: str = "") -> Cell:
+        for cell in self.experiment.cells:
+            if (cell.row, cell.column) == (row, column):
+                return cell
+        check.fail("cell", "one of the experiment", f"row {row!r}, column {column!r}")
+
+    def values(
+        self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED
+    ) -> dict[str, float | None]:
+        """Return a score on test of each seed, of all labels together or of one."""
+        found = {}
+        for seed, record in self.records.get((cell.row, cell.column), {}).items():
+            scores = record["test"][rule]
+            found[str(seed)] = scores[metric] if label is None else scores["labels"].get(label)
+        return found
+
+    def mean_of(self, cell: Cell, rule: str, labels: list[str]) -> dict[str, float | None]:
+        """Return the mean score over some labels of each seed."""
+        columns = [self.values(cell, rule, label) for label in labels]
+        means: dict[str, float | None] = {}
+        for seed in columns[0] if columns else ():
+            defined = [value for column in columns if (value := column[seed]) is not None]
+            means[seed] = sum(defined) / len(defined) if defined else None
+        return means
+
+    def score(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Estimate:
+        """Return the mean over seeds with its interval."""
+        return estimate(self.values(cell, rule, label, metric))
+
+    def gain(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Difference | None:
+        """Return the difference to the cell that this one is counted against, paired by seed."""
+        base = self.base(cell)
+        if base is None:
+            return None
+        return difference(self.values(cell, rule, label, metric), self.values(base, rule, label, metric))
+
+    def gain_of(self, cell: Cell, rule: str, labels: list[str]) -> Difference | None:
+        """Return the difference in the mean over some labels."""
+        base = self.base(cell)
+        return None if base is None else difference(self.mean_of(cell, rule, labels), self.mean_of(base, rule, labels))
+
+    def base(self, cell: Cell) -> Cell | None:
+        """Return the cell that this one's gain is counted from."""
+        if isinstance(cell.against, str):
+            return self.cell(cell.against, cell.column)
+        return None if cell.against is None else self.cell(*cell.against)
+
+    def ratios(self) -> dict[str, float]:
+        """Return the imbalance ratio of each label that a label's scores are recorded of, the lowest first."""
+        for by_seed in self.records.values():
+            for record in by_seed.values():
+                known = {name: value for name, value in record["data"]["ratios"].items() if value is not None}
+                return dict(sorted(known.items(), key=lambda item: (item[1], item[0])))
+        return {}
+
+    @property
+    def all_records(self) -> list[Record]:
+        return [record for by_seed in self.records.values() for record in by_seed.values()]

@@ -1,0 +1,91 @@
+"""Records: what remains of a run when its folder is gone, in ``results/NAME.json``.
+
+A record says what was asked for (config, seed), what it was made of (split, hardware, commit, seconds) and what came
+out (the scores of validation and test under every decision rule). What is recorded need not be trained again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rectifier.config import Config
+from rectifier.evaluation import RULES
+from rectifier.runs.atomic import read_json, write_bytes
+from rectifier.runs.folder import Run
+
+Record = dict[str, Any]
+_METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
+_DIGITS = 5
+
+
+def key_of(config: Config) -> str:
+    """Return a name for a config and its seed that is the same everywhere."""
+    told = json.dumps({**config.identity(), "seed": config.seed}, sort_keys=True, default=str)
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def record_of(run: Run) -> Record:
+    """Return what is worth keeping of a finished run."""
+    config, data, made, metrics = run.config, run.data, run.environment, run.metrics
+    sessions = made["sessions"]
+    return {
+        "key": key_of(config),
+        "config": config.identity(),
+        "seed": config.seed,
+        "data": {
+            **{name: data[name] for name in ("name", "fingerprint", "split_hash", "samples")},
+            "ratios": {label: _ratio(classes) for label, classes in data["counts"]["train"].items()},
+        },
+        "parameters": made["decided"]["parameters"],
+        "precision": made["decided"]["precision"],
+        "hardware": ", ".join(made["gpus"]) if made["decided"]["device"].startswith("cuda") else made["processor"],
+        "versions": {"python": made["python"], "torch": made["packages"].get("torch")},
+        "commit": sessions[-1]["commit"],
+        "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
+        "together": sessions[-1].get("together", 1),
+        "preferred_rule": metrics["preferred_rule"],
+        **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
+    }
+
+
+def _ratio(classes: Mapping[str, int]) -> float | None:
+    """Return how many times as frequent the most frequent class is as the rarest that occurs."""
+    present = [n for n in classes.values() if n]
+    return round(max(present) / min(present), 2) if present else None
+
+
+def _scores(found: Mapping[str, Any]) -> dict[str, Any]:
+    labels = {name: _rounded(one["class_balanced_accuracy"]) for name, one in found["labels"].items()}
+    scores = {name: _rounded(found.get(name)) for name in _METRICS}
+    return {**scores, "labels": labels if len(labels) > 1 else {}}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, _DIGITS)
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """Return the records of all results in a folder, by key: experiments share runs."""
+    found: dict[str, Record] = {}
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        listed = content.get("runs") if isinstance(content, dict) else None
+        if isinstance(listed, list):
+            found |= {one["key"]: one for one in [*listed, *content.get("candidates", [])] if "key" in one}
+    return found
+
+
+def write_results(path: Path, facts: Mapping[str, Any], lists: Mapping[str, Iterable[Record]]) -> None:
+    """Write the results of an experiment, a line for each run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = json.dumps(dict(facts), indent=1, ensure_ascii=False, allow_nan=False).removesuffix("\n}")
+    bodies = [f' "{name}": [\n  {_lines(records)}\n ]' for name, records in lists.items()]
+    write_bytes(path, (",\n".join([head, *bodies]) + "\n}\n").encode())
+
+
+def _lines(records: Iterable[Record]) -> str:
+    return ",\n  ".join(json.dumps(one, ensure_ascii=False, allow_nan=False) for one in records)

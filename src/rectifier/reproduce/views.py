@@ -1,0 +1,184 @@
+"""How an outcome is shown: a table of cells, a table of labels, or a curve. Percent throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rectifier.compare import RULES
+from rectifier.reproduce import figures
+from rectifier.reproduce.experiment import Cell
+from rectifier.reproduce.outcome import BALANCED, Outcome
+
+Show = Callable[[Outcome], str]
+RULE_WORDS = {
+    "argmax": "argmax, as in the paper",
+    "prior": "after the log prior is taken off",
+    "tuned": "offsets tuned on validation",
+}
+
+
+def table(metric: str = BALANCED) -> Show:
+    """Rows and columns as the cells say, ours and the paper's, under each decision rule; gains below."""
+
+    def show(outcome: Outcome) -> str:
+        return "\n\n".join(_cells(outcome, rule, metric) for rule in RULES)
+
+    return show
+
+
+def _cells(outcome: Outcome, rule: str, metric: str) -> str:
+    cells = outcome.experiment.cells
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    heads = ["", *(head for column in columns for head in (column or "ours", f"{column} paper".strip()))]
+    lines = []
+    for row in rows:
+        there = {cell.column: cell for cell in cells if cell.row == row}
+        lines.append([row, *(text for column in columns for text in _pair(outcome, there.get(column), rule, metric))])
+        if any(cell.against for cell in there.values()):
+            gains = (text for column in columns for text in _gain_pair(outcome, there.get(column), rule, metric))
+            lines.append([f"{row}, gain", *gains])
+    return f"## {RULE_WORDS[rule].capitalize()}\n\n{markdown_table(heads, lines)}"
+
+
+def _pair(outcome: Outcome, cell: Cell | None, rule: str, metric: str) -> tuple[str, str]:
+    if cell is None:
+        return "", ""
+    return spread(outcome.score(cell, rule, None, metric)), paper_text(paper_of(cell))
+
+
+def _gain_pair(outcome: Outcome, cell: Cell | None, rule: str, metric: str) -> tuple[str, str]:
+    if cell is None or cell.against is None:
+        return "", ""
+    found, base = outcome.gain(cell, rule, None, metric), outcome.base(cell)
+    ours, theirs = paper_of(cell), None if base is None else paper_of(base)
+    paper = "" if ours is None or theirs is None else f"{ours - theirs:+.1f}"
+    return ("" if found is None else spread(found, signed=True)), paper
+
+
+def paper_of(cell: Cell, label: str = "mean") -> float | None:
+    """Return what the paper has for a cell, or for one of its labels."""
+    if isinstance(cell.paper, Mapping):
+        return cell.paper.get(label)
+    return cell.paper if label == "mean" else None
+
+
+def labels(groups: Mapping[str, tuple[float, float]] | None = None) -> Show:
+    """Show methods side by side: means under every rule, gains by groups of labels, then label by label.
+
+    ``groups`` names ranges of imbalance ratios, from and to; without it, labels are halved by imbalance.
+    """
+
+    def show(outcome: Outcome) -> str:
+        parts = [_means(outcome), _group_gains(outcome, groups), _label_by_label(outcome)]
+        if figures.draw_gains(outcome):
+            parts.insert(2, f"![gain of each label by its imbalance]({outcome.name}.png)")
+        return "\n\n".join(part for part in parts if part)
+
+    return show
+
+
+def _means(outcome: Outcome) -> str:
+    heads = ["mean of all labels", *RULES, "paper"]
+    lines = []
+    for cell in outcome.experiment.cells:
+        scores = [spread(outcome.score(cell, rule)) for rule in RULES]
+        lines.append([cell.row, *scores, paper_text(paper_of(cell))])
+    return f"## Class-balanced accuracy under each rule\n\n{markdown_table(heads, lines)}"
+
+
+def _group_gains(outcome: Outcome, groups: Mapping[str, tuple[float, float]] | None) -> str:
+    ratios = outcome.ratios()
+    members = _members(ratios, groups)
+    lines = []
+    for cell in outcome.experiment.cells:
+        base = outcome.base(cell)
+        if base is None:
+            continue
+        for rule in RULES:
+            found = [outcome.gain_of(cell, rule, names) for names in members.values()]
+            gains = [spread(one, signed=True) if one else "" for one in found]
+            paper = [_paper_gain(cell, base, names) for names in members.values()] if rule == "argmax" else [""] * 9
+            pairs = [text for pair in zip(gains, paper, strict=False) for text in pair]
+            lines.append([cell.row, rule, *pairs])
+    heads = ["gain", "rule", *(head for name, names in members.items() for head in (_group_head(name, names), "paper"))]
+    return f"## Gains by imbalance\n\n{markdown_table(heads, lines)}" if lines and members else ""
+
+
+def _group_head(name: str, names: Sequence[str]) -> str:
+    return f"{name} ({len(names)} labels)"
+
+
+def _members(ratios: Mapping[str, float], groups: Mapping[str, tuple[float, float]] | None) -> dict[str, list[str]]:
+    if groups is not None:
+        found = {
+            name: [label for label, r in ratios.items() if low <= r < high] for name, (low, high) in groups.items()
+        }
+        return {name: names for name, names in found.items() if names}
+    order, half = list(ratios), len(ratios) // 2
+    return {"less imbalanced": order[:half], "more imbalanced": order[half:]} if half else {}
+
+
+def _paper_gain(cell: Cell, base: Cell, names: Sequence[str]) -> str:
+    pairs = [(paper_of(cell, name), paper_of(base, name)) for name in names]
+    known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+    return f"{sum(known) / len(known):+.1f}" if len(known) == len(names) else ""
+
+
+def _label_by_label(outcome: Outcome) -> str:
+    cells = outcome.experiment.cells
+    heads = ["label", "1 : x", *(cell.row for cell in cells)]
+    lines = []
+    for label, ratio in outcome.ratios().items():
+        texts = []
+        for cell in cells:
+            mean, paper = outcome.score(cell, "argmax", label)["mean"], paper_of(cell, label)
+            texts.append(f"{percent(mean)}{'' if paper is None else f' ({paper:g})'}")
+        lines.append([label, f"{ratio:,.0f}", *texts])
+    return f"## Label by label, argmax (paper in brackets)\n\n{markdown_table(heads, lines)}" if lines else ""
+
+
+def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
+    """Show the score over one setting: each row is a value of it; rows that are no numbers are drawn as level lines."""
+
+    def show(outcome: Outcome) -> str:
+        figures.draw_curve(outcome, parameter, logarithmic)
+        heads = [parameter, *(f"{rule}{', gain' * gains}" for rule in RULES for gains in (False, True)), "paper"]
+        lines = []
+        for cell in outcome.experiment.cells:
+            texts = []
+            for rule in RULES:
+                gain = outcome.gain(cell, rule)
+                texts += [spread(outcome.score(cell, rule)), spread(gain, signed=True) if gain else ""]
+            lines.append([f"{cell.row} {cell.column}".strip(), *texts, paper_text(paper_of(cell))])
+        picture = f"![class-balanced accuracy over {parameter}]({outcome.name}.png)"
+        return "\n\n".join(filter(None, [picture, markdown_table(heads, lines), remark]))
+
+    return show
+
+
+# Texts.
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def spread(found: Mapping[str, Any], signed: bool = False) -> str:
+    """Write a mean with half of its interval; a gain whose interval excludes 0 is bold."""
+    mean, half = found["mean"], found["half_width"]
+    if mean is None:
+        return ""
+    text = f"{100 * mean:{'+' if signed else ''}.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+    return f"**{text}**" if found.get("excludes_zero") else text
+
+
+def paper_text(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def markdown_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table whose first column is text and whose others are numbers."""
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [list(heads), rule, *map(list, lines)])

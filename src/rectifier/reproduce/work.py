@@ -1,0 +1,200 @@
+"""reproduce: from an experiment to its results. What is recorded or finished is left as it is; the rest is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from rectifier import console
+from rectifier.compare.suite import Planned, missing_groups, train_group
+from rectifier.config import Config
+from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
+from rectifier.reproduce.gathering import write_page
+from rectifier.reproduce.outcome import BALANCED, Outcome
+from rectifier.reproduce.records import Record, key_of, read_records, record_of, write_results
+from rectifier.runs.atomic import read_json
+from rectifier.runs.folder import Run
+
+CHOICE_SEEDS = (1_000, 1_001)
+"""Of the runs among which validation chooses: none of those that are scored on test."""
+
+Where = tuple[str, str]
+Choice = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """How an experiment shall be run.
+
+    Args:
+        results: the folder of ``NAME.json``, ``NAME.md`` and figures.
+        runs: the folder that runs are trained in.
+        settings: what holds for every run, as where data lies.
+        seeds: of each cell; None: as many as the experiment asks for.
+        quick: the small version.
+        again: train anew what is recorded already.
+        together: runs side by side on one GPU.
+    """
+
+    results: Path
+    runs: Path
+    settings: Mapping[str, Any]
+    seeds: int | None = None
+    quick: bool = False
+    again: bool = False
+    together: int | None = None
+
+
+def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
+    """Train what is missing, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers beside ours."""
+    return _Work(name, experiment, request).done()
+
+
+class _Work:
+    """One experiment under way: the records so far are written after every group of runs."""
+
+    def __init__(self, name: str, experiment: Experiment, request: Request) -> None:
+        self._name, self._experiment, self._request = name, experiment, request
+        self._path = request.results / f"{name}.json"
+        self._known = {} if request.again else read_records(request.results)
+        self._recipes: dict[str, dict[str, Any]] = {}
+        self._chosen: dict[Where, dict[str, Any]] = {}
+        self._candidates: dict[str, Record] = {}
+        self._found: dict[str, Any] = {}
+        self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
+
+    def done(self) -> Outcome:
+        self._choose()
+        if self._experiment.measure is not None:
+            self._measure()
+        self._trained(self._all_configs())
+        outcome = self._outcome()
+        self._write()
+        write_page(outcome, self._request.quick)
+        return outcome
+
+    # Which settings.
+
+    def _choose(self) -> None:
+        """Let validation choose: first how each column is trained, then what is a cell's own."""
+        firsts = {cell.column: cell for cell in reversed(self._experiment.cells)}
+        if self._experiment.recipe:
+            found = self._choices(
+                {(cell.row, cell.column): (cell, self._experiment.recipe) for cell in firsts.values()}
+            )
+            self._recipes = {column: chosen for (_, column), chosen in found.items()}
+        own = {(cell.row, cell.column): (cell, cell.choose) for cell in self._experiment.cells if cell.choose}
+        self._chosen = self._choices(own)
+
+    def _choices(self, asked: Mapping[Where, tuple[Cell, Choice]]) -> dict[Where, dict[str, Any]]:
+        """Return the values that validation likes best, by runs of seeds of their own."""
+        seeds = CHOICE_SEEDS[:1] if self._request.quick else CHOICE_SEEDS
+        options: dict[Where, list[tuple[dict[str, Any], list[Config]]]] = {}
+        for where, (cell, choice) in asked.items():
+            combined = [dict(zip(choice, values, strict=True)) for values in product(*choice.values())]
+            options[where] = [(values, [self._config(cell, seed, values) for seed in seeds]) for values in combined]
+        everything = [config for each in options.values() for _, configs in each for config in configs]
+        records = self._trained(everything, scored=False)
+
+        def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
+            return sum(_liking(records[key_of(config)]) for config in candidate[1]) / len(seeds)
+
+        return {where: max(candidates, key=liking)[0] for where, candidates in options.items()}
+
+    def _config(self, cell: Cell, seed: int, chosen: Mapping[str, Any] | None = None) -> Config:
+        chosen = self._chosen.get((cell.row, cell.column), {}) if chosen is None else chosen
+        more = {**self._recipes.get(cell.column, {}), **chosen}
+        config = self._experiment.config(cell, quick=self._request.quick, more=more)
+        return replace(config.with_settings(self._request.settings), seed=seed).anchored()
+
+    def _all_configs(self) -> list[Config]:
+        return [self._config(cell, seed) for cell in self._experiment.cells for seed in self._seeds]
+
+    # Runs.
+
+    def _trained(self, configs: Sequence[Config], scored: bool = True) -> dict[str, Record]:
+        """Return the records of some runs; those that are not known are trained."""
+        wanted = {key_of(config): config for config in configs}
+        missing = [self._planned(key, config) for key, config in wanted.items() if key not in self._known]
+        finished = [run for run in missing if Run(run.folder).is_finished]
+        self._note([Run(run.folder) for run in finished], scored)
+        for group in missing_groups(missing, self._request.together):
+            self._note(train_group(group), scored)
+            self._write()
+        found = {key: self._known[key] for key in wanted}
+        if not scored:
+            self._candidates |= found
+        return found
+
+    def _note(self, runs: Sequence[Run], scored: bool) -> None:
+        for run in runs:
+            record = record_of(run)
+            if not scored:  # it is there to be chosen from, and its test scores are not looked at
+                record.pop("test")
+            self._known[record["key"]] = record
+
+    def _planned(self, key: str, config: Config) -> Planned:
+        told = "".join(f" {name}={value}" for name, value in config.method_options.items())
+        name = f"{config.method}{told} on {config.network}, seed {config.seed}"
+        return Planned(name, config, self._request.runs / f"{config.method}-{config.network}-{key}")
+
+    # Beside runs.
+
+    def _measure(self) -> None:
+        """Find what the experiment looks for beside scores, unless that is known."""
+        before = read_json(self._path) if self._path.is_file() and not self._request.again else {}
+        self._found = before.get("found") or {}
+        if self._found:
+            return
+        laboratory = Laboratory(
+            data_root=self._request.settings.get("data_root"),
+            quick=self._request.quick,
+            seeds=len(self._seeds),
+            pictures=self._request.runs.parent / "pictures",
+            runs=self._folders,
+        )
+        self._found = self._experiment.measure(laboratory)  # type: ignore[misc]
+
+    def _folders(self, row: str, column: str = "") -> list[Run]:
+        """Return the folders of a cell's runs, which are trained where only records are left of them."""
+        cell = next(one for one in self._experiment.cells if (one.row, one.column) == (row, column))
+        planned = [self._planned(key_of(c), c) for c in (self._config(cell, seed) for seed in self._seeds)]
+        for group in missing_groups(planned, self._request.together):
+            train_group(group)
+        runs = [Run(run.folder) for run in planned]
+        self._note(runs, scored=True)
+        return runs
+
+    # Results.
+
+    def _outcome(self) -> Outcome:
+        records: dict[Where, dict[int, Record]] = {}
+        for cell in self._experiment.cells:
+            for seed in self._seeds:
+                record = self._known.get(key_of(self._config(cell, seed)))
+                if record is not None and "test" in record:
+                    records.setdefault((cell.row, cell.column), {})[seed] = record
+        results = self._request.results
+        chosen = {("all", column): values for column, values in self._recipes.items()} | self._chosen
+        return Outcome(self._name, self._experiment, records, chosen, self._found, results)
+
+    def _write(self) -> None:
+        outcome = self._outcome()
+        facts = {
+            "experiment": self._name,
+            "title": self._experiment.title,
+            "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
+            "found": self._found,
+        }
+        runs = {record["key"]: record for record in outcome.all_records}
+        write_results(self._path, facts, {"runs": runs.values(), "candidates": self._candidates.values()})
+        if not self._request.quick:
+            console.say(f"{self._path}: {len(runs)} runs")
+
+
+def _liking(record: Record) -> float:
+    """Return what validation thinks of a run, under the rule that it likes best."""
+    return float(record["validation"][record["preferred_rule"]][BALANCED])
