@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,21 +202,20 @@ def _from_files(fabric: Fabric, data: ImageData, epochs: int) -> None:
                 step([batch], 0.01)
 
 
-def time_runs(root: Path, epochs: int, seeds: int, seed_epochs: int) -> dict[str, float]:
-    """Return the seconds of one whole run in a new process, and of some seeds side by side and one after another."""
+def time_runs(root: Path, epochs: int, seeds: int, seed_epochs: int) -> Iterator[tuple[str, float]]:
+    """Yield the seconds of one whole run in a new process, and of some seeds side by side and one after another."""
     settings = {"data_root": str(root), "epochs": seed_epochs}
-    times = {}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "rectifier", "train", "--preset", "cifar100", "--data-root", str(root)]
         began = time.perf_counter()
         subprocess.run([*command, "--epochs", str(epochs), "--out", f"{folder}/run"], check=True, capture_output=True)
-        times["one, from start to scores"] = time.perf_counter() - began
+        yield f"one run of {epochs} epochs, from start to scores", time.perf_counter() - began
         for together in (seeds, 1):
             planned = suite.plan(preset("cifar100").with_settings(settings), ["crl"], seeds, f"{folder}/{together}")
             began = time.perf_counter()
             suite.train_missing(planned, together)
-            times["seeds, side by side" if together > 1 else "seeds, one after another"] = time.perf_counter() - began
-    return times
+            how = "side by side" if together > 1 else "one after another"
+            yield f"{seeds} runs of {seed_epochs} epochs, {how}", time.perf_counter() - began
 
 
 def show(screen: Console, found: dict[str, Any]) -> None:
@@ -248,6 +247,7 @@ def main() -> None:
     parser.add_argument("--run-epochs", type=int, default=200, help="of the whole run")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--seed-epochs", type=int, default=200, help="of every seed")
+    parser.add_argument("--parts", default="steps,loops", help="what is measured beside files and runs")
     parser.add_argument("--json", type=Path, help="also write every number to this file")
     given = parser.parse_args()
     cuda = given.device == "cuda"
@@ -263,16 +263,19 @@ def main() -> None:
             given.json.write_text(json.dumps({**facts, **found}, indent=1) + "\n")
 
     with console.quiet():
-        found["steps"] = time_steps(fabric, given.rounds)
-        keep()
-        found["loops"] = time_loops(fabric, given.steps, given.workers)
-        keep()
+        if "steps" in given.parts:
+            found["steps"] = time_steps(fabric, given.rounds)
+            keep()
+        if "loops" in given.parts:
+            found["loops"] = time_loops(fabric, given.steps, given.workers)
+            keep()
         if given.celeba:
             found["files"] = time_files(fabric, given.celeba, given.images, given.epochs, given.workers)
             keep()
         if given.cifar:
-            found["runs"] = time_runs(given.cifar, given.run_epochs, given.seeds, given.seed_epochs)
-            keep()
+            for name, seconds in time_runs(given.cifar, given.run_epochs, given.seeds, given.seed_epochs):
+                found["runs"][name] = seconds
+                keep()
     screen = Console()
     screen.print(f"{facts['hardware']}, commit {facts['commit']}")
     show(screen, found)

@@ -30,7 +30,7 @@ EXPERIMENT = Experiment(
         "The recipe is that of LDAM for all methods; the last epoch is scored. Logit adjustment with tau 1 and balanced"
         " softmax are one loss in two forms, and end equal."
     ),
-    show=views.table(),
+    show=views.table(beside="published"),
     settings={"preset": "cifar100-lt", "tensorboard": False, "features": False},
     cells=list(cells()),
     quick={

@@ -177,3 +177,26 @@ def test_compare_looks_at_all_methods_before_it_trains_one(tmp_path: Path) -> No
         with pytest.raises(ValueError, match=r"sizes to be 2|batch_size to be at least 5"):
             suite.train_missing(planned)
         assert not (tmp_path / method).exists()
+
+
+def test_labels_that_no_image_changes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = outcome.predict
+
+    def half_dead(*arguments: Any) -> Any:
+        logits, features = real(*arguments)
+        logits[:, :4] = torch.tensor([1.0, -2.0, 0.5, 3.0])  # of the first label, of four classes
+        return logits, features
+
+    monkeypatch.setattr(outcome, "predict", half_dead)
+    told: list[str] = []
+    monkeypatch.setattr(console, "say", told.append)  # the fixture would keep it quiet
+    sizes = "shapes:samples=60,size=16,ratio=4,labels=shape=4/colour=3"
+    run = train(config(sizes, method="ce", epochs=1), tmp_path / "run")
+    warning = "1 of 2 labels (shape): the logits are the same for every validation image."
+    assert [warning in text for text in told].count(True) == 1
+    told.clear()
+    assert outcome.blind_labels(run.predictions("validation")) == ["shape"]
+    monkeypatch.setattr(outcome, "predict", real)
+    seeing = train(config(sizes, method="ce", epochs=1), tmp_path / "seeing")
+    assert outcome.blind_labels(seeing.predictions("validation")) == []
+    assert not any("same for every" in text for text in told)

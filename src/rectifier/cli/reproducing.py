@@ -34,6 +34,7 @@ def reproduce(
             "--results", metavar="DIR", help="For NAME.json, NAME.md and figures.", show_default="results; OUT/quick"
         ),
     ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is recorded in the results.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Train anew what is recorded in the results.")] = False,
     together: Annotated[
         int | None, typer.Option("--together", help="Runs to train side by side on one GPU.", show_default="8")
@@ -67,6 +68,7 @@ def reproduce(
         quick=quick,
         again=again,
         together=together,
+        train=not show,
     )
     for name, experiment in loaded.items():
         kept(partial(run, name, experiment, request), None)

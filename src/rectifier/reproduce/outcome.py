@@ -14,6 +14,8 @@ from rectifier.reproduce.experiment import Cell, Experiment
 from rectifier.reproduce.records import Record
 
 BALANCED = "class_balanced_accuracy"
+PREFERRED = "preferred"
+"""Stands for the decision rule that validation likes best, run by run: what one would use."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Outcome:
         """Return a score on test of each seed, of all labels together or of one."""
         found = {}
         for seed, record in self.records.get((cell.row, cell.column), {}).items():
-            scores = record["test"][rule]
+            scores = record["test"][record["preferred_rule"] if rule == PREFERRED else rule]
             found[str(seed)] = scores[metric] if label is None else scores["labels"].get(label)
         return found
 

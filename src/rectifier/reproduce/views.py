@@ -8,38 +8,45 @@ from typing import Any
 from rectifier.compare import RULES
 from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import Cell
-from rectifier.reproduce.outcome import BALANCED, Outcome
+from rectifier.reproduce.outcome import BALANCED, PREFERRED, Outcome
 
 Show = Callable[[Outcome], str]
 RULE_WORDS = {
-    "argmax": "argmax, as in the paper",
-    "prior": "after the log prior is taken off",
-    "tuned": "offsets tuned on validation",
+    "argmax": "Argmax",
+    "prior": "After the log prior is taken off the logits",
+    "tuned": "With offsets tuned on validation",
+    PREFERRED: "Under the rule that validation prefers, run by run",
 }
+"""The decision rules; the paper's is argmax."""
 
 
-def table(metric: str = BALANCED) -> Show:
-    """Rows and columns as the cells say, ours and the paper's, under each decision rule; gains below."""
+def table(metric: str = BALANCED, beside: str = "paper") -> Show:
+    """Show rows and columns as the cells say, under each decision rule, with gains below the rows that have any.
+
+    ``beside`` is what the cells' own numbers are called, which stand beside ours by argmax.
+    """
 
     def show(outcome: Outcome) -> str:
-        return "\n\n".join(_cells(outcome, rule, metric) for rule in RULES)
+        return "\n\n".join(_cells(outcome, rule, metric, beside if rule == "argmax" else None) for rule in RULE_WORDS)
 
     return show
 
 
-def _cells(outcome: Outcome, rule: str, metric: str) -> str:
+def _cells(outcome: Outcome, rule: str, metric: str, beside: str | None) -> str:
     cells = outcome.experiment.cells
     columns = list(dict.fromkeys(cell.column for cell in cells))
     rows = list(dict.fromkeys(cell.row for cell in cells))
-    heads = ["", *(head for column in columns for head in (column or "ours", f"{column} paper".strip()))]
+    width = 1 if beside is None else 2  # ours alone, or with the other number
+    heads = ["", *(head for column in columns for head in (column or "ours", f"{column} {beside}".strip())[:width])]
     lines = []
     for row in rows:
         there = {cell.column: cell for cell in cells if cell.row == row}
-        lines.append([row, *(text for column in columns for text in _pair(outcome, there.get(column), rule, metric))])
+        pairs = [_pair(outcome, there.get(column), rule, metric) for column in columns]
+        lines.append([row, *(text for pair in pairs for text in pair[:width])])
         if any(cell.against for cell in there.values()):
-            gains = (text for column in columns for text in _gain_pair(outcome, there.get(column), rule, metric))
-            lines.append([f"{row}, gain", *gains])
-    return f"## {RULE_WORDS[rule].capitalize()}\n\n{markdown_table(heads, lines)}"
+            pairs = [_gain_pair(outcome, there.get(column), rule, metric) for column in columns]
+            lines.append([f"{row}, gain", *(text for pair in pairs for text in pair[:width])])
+    return f"## {RULE_WORDS[rule]}\n\n{markdown_table(heads, lines)}"
 
 
 def _pair(outcome: Outcome, cell: Cell | None, rule: str, metric: str) -> tuple[str, str]:
@@ -80,10 +87,10 @@ def labels(groups: Mapping[str, tuple[float, float]] | None = None) -> Show:
 
 
 def _means(outcome: Outcome) -> str:
-    heads = ["mean of all labels", *RULES, "paper"]
+    heads = ["mean of all labels", *RULE_WORDS, "paper"]
     lines = []
     for cell in outcome.experiment.cells:
-        scores = [spread(outcome.score(cell, rule)) for rule in RULES]
+        scores = [spread(outcome.score(cell, rule)) for rule in RULE_WORDS]
         lines.append([cell.row, *scores, paper_text(paper_of(cell))])
     return f"## Class-balanced accuracy under each rule\n\n{markdown_table(heads, lines)}"
 
@@ -96,11 +103,15 @@ def _group_gains(outcome: Outcome, groups: Mapping[str, tuple[float, float]] | N
         base = outcome.base(cell)
         if base is None:
             continue
-        for rule in RULES:
+        for rule in RULE_WORDS:
             found = [outcome.gain_of(cell, rule, names) for names in members.values()]
             gains = [spread(one, signed=True) if one else "" for one in found]
-            paper = [_paper_gain(cell, base, names) for names in members.values()] if rule == "argmax" else [""] * 9
-            pairs = [text for pair in zip(gains, paper, strict=False) for text in pair]
+            paper = (
+                [_paper_gain(cell, base, names) for names in members.values()]
+                if rule == "argmax"
+                else [""] * len(gains)
+            )
+            pairs = [text for pair in zip(gains, paper, strict=True) for text in pair]
             lines.append([cell.row, rule, *pairs])
     heads = ["gain", "rule", *(head for name, names in members.items() for head in (_group_head(name, names), "paper"))]
     return f"## Gains by imbalance\n\n{markdown_table(heads, lines)}" if lines and members else ""

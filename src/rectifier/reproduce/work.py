@@ -37,6 +37,7 @@ class Request:
         quick: the small version.
         again: train anew what is recorded already.
         together: runs side by side on one GPU.
+        train: whether what is missing is trained; else what is recorded is shown.
     """
 
     results: Path
@@ -46,6 +47,7 @@ class Request:
     quick: bool = False
     again: bool = False
     together: int | None = None
+    train: bool = True
 
 
 def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
@@ -69,7 +71,7 @@ class _Work:
     def done(self) -> Outcome:
         self._choose()
         if self._experiment.measure is not None:
-            self._measure()
+            self._found = self._recorded("found") or (self._measured() if self._request.train else {})
         self._trained(self._all_configs())
         outcome = self._outcome()
         self._write()
@@ -100,7 +102,8 @@ class _Work:
         records = self._trained(everything, scored=False)
 
         def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
-            return sum(_liking(records[key_of(config)]) for config in candidate[1]) / len(seeds)
+            known = [_liking(records[key]) for config in candidate[1] if (key := key_of(config)) in records]
+            return sum(known) / len(known) if len(known) == len(seeds) else -1.0  # not all trained, where none may be
 
         return {where: max(candidates, key=liking)[0] for where, candidates in options.items()}
 
@@ -121,10 +124,10 @@ class _Work:
         missing = [self._planned(key, config) for key, config in wanted.items() if key not in self._known]
         finished = [run for run in missing if Run(run.folder).is_finished]
         self._note([Run(run.folder) for run in finished], scored)
-        for group in missing_groups(missing, self._request.together):
+        for group in missing_groups(missing, self._request.together) if self._request.train else ():
             self._note(train_group(group), scored)
             self._write()
-        found = {key: self._known[key] for key in wanted}
+        found = {key: self._known[key] for key in wanted if key in self._known}
         if not scored:
             self._candidates |= found
         return found
@@ -143,12 +146,13 @@ class _Work:
 
     # Beside runs.
 
-    def _measure(self) -> None:
-        """Find what the experiment looks for beside scores, unless that is known."""
-        before = read_json(self._path) if self._path.is_file() and not self._request.again else {}
-        self._found = before.get("found") or {}
-        if self._found:
-            return
+    def _recorded(self, name: str) -> Any:
+        """Return a fact of the results as they were, or None."""
+        is_kept = self._path.is_file() and not self._request.again
+        return read_json(self._path).get(name) if is_kept else None
+
+    def _measured(self) -> dict[str, Any]:
+        """Find what the experiment looks for beside scores."""
         laboratory = Laboratory(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
@@ -156,7 +160,7 @@ class _Work:
             pictures=self._request.runs.parent / "pictures",
             runs=self._folders,
         )
-        self._found = self._experiment.measure(laboratory)  # type: ignore[misc]
+        return self._experiment.measure(laboratory)  # type: ignore[misc]
 
     def _folders(self, row: str, column: str = "") -> list[Run]:
         """Return the folders of a cell's runs, which are trained where only records are left of them."""

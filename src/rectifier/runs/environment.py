@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -38,7 +39,12 @@ def session() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit that this package's files are of, with ``+`` where they were changed since; None elsewhere."""
+    """Return the commit that this package's files are of, with ``+`` where they were changed since; None elsewhere.
+
+    Where there is no repository, as in a container, the variable RECTIFIER_COMMIT may say it.
+    """
+    if told := os.environ.get("RECTIFIER_COMMIT"):
+        return told
     source = Path(rectifier.__file__).parent
     found = _git(source, "rev-parse", "HEAD")
     # An installed package may lie below somebody else's repository.

@@ -12,7 +12,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from rectifier import console
+from rectifier import check, console
 from rectifier.data.dataset import Decoded, ImageData
 from rectifier.decisions import DECISIONS, Decision, NeighbourDecision
 from rectifier.decoupling import choose_tau, tau_normalised
@@ -24,6 +24,7 @@ from rectifier.runs.results import score_predictions
 from rectifier.training.job import Job
 
 HELD_OUT = ("validation", "test")
+_SAME = 1e-3  # logits that differ by less from image to image do not depend on it
 _AT_ONCE = 8192  # images whose pixels are in memory together
 
 
@@ -58,8 +59,24 @@ def _save(job: Job, run: Run, found: dict[str, Predictions], decision: Decision 
         run.save_decision(cast(str, job.method.decision), decision.state())
     for part, predictions in found.items():
         run.save_predictions(part, predictions)
+    if blind := blind_labels(found["validation"]):
+        named = ", ".join(blind[:3]) + (", ..." if blind[3:] else "")
+        console.say(
+            f"{len(blind)} of {check.amount(len(job.data.space), 'label')} ({named}): the logits are the same for every"
+            " validation image. The network has stopped looking at it: its units are dead, or training diverged early."
+            " A smaller rate, a warm-up or clipped gradients (--set clip=1) often help."
+        )
     rules, metrics = score_predictions(found, job.counts, job.config.method)
     run.save_results(rules, metrics)
+
+
+def blind_labels(predictions: Predictions) -> list[str]:
+    """Return the labels whose logits are the same for every image."""
+    if len(predictions.logits) < 2:
+        return []
+    moves = predictions.logits.amax(0) - predictions.logits.amin(0)
+    by_label = moves.split(list(predictions.space.sizes))
+    return [name for name, own in zip(predictions.space.names, by_label, strict=True) if float(own.max()) < _SAME]
 
 
 def _predictions(fabric: Fabric, job: Job, network: nn.Module, part: str) -> Predictions:
