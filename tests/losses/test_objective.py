@@ -173,6 +173,38 @@ def test_the_rectification_falls_over_training() -> None:
     assert parts.rectification.all()
 
 
+def test_the_rectification_begins_when_it_is_told() -> None:
+    batch = make_batch(SIZES, 30, seed=6, missing=0.2)
+    options: dict[str, Any] = {"rectification": Design(kappa=3), "alpha": 0.5}
+    plain, whole = Objective(CrossEntropy(), SIZES)(*batch[:2]), Objective(CrossEntropy(), SIZES, **options)(*batch[:2])
+    late = Objective(CrossEntropy(), SIZES, rectify_from=0.6, **options)
+    for share, expected in ((0.0, plain), (0.59, plain), (0.6, whole), (1.0, whole), (0.3, plain)):
+        late.set_progress(share)
+        torch.testing.assert_close(late(*batch[:2]), expected)
+    assert not late(*batch[:2], return_parts=True).alpha.any()
+
+
+@pytest.mark.parametrize("comparison", ["relative", "absolute"])
+def test_pooled_labels_are_one_mean_over_all_comparisons(comparison: str) -> None:
+    batch = make_batch(SIZES, 30, seed=7, missing=0.2)
+    design = Design(kappa=3, comparison=comparison)
+    options: dict[str, Any] = {"rectification": design, "alpha": 1.0}
+    parts = Objective(CrossEntropy(), SIZES, **options)(*batch[:2], return_parts=True)
+    listed = [  # each label's mean, once for each of its comparisons
+        value
+        for value, count in zip(parts.rectification.tolist(), parts.comparisons.tolist(), strict=True)
+        for _ in range(count)
+    ]
+    assert len(set(parts.comparisons.tolist())) > 1
+    pooled = Objective(CrossEntropy(), SIZES, pooled=True, **options)
+    assert float(pooled(*batch[:2])) == pytest.approx(sum(listed) / len(listed), rel=1e-5)
+    nothing = torch.full_like(batch[1], -1)
+    assert float(pooled(batch[0], nothing)) == 0
+    single = Objective(CrossEntropy(), [3], pooled=True, **options)
+    logits, targets = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20)[:, None] % 3
+    assert torch.equal(single(logits, targets), Objective(CrossEntropy(), [3], **options)(logits, targets))
+
+
 def test_the_present_alpha_is_no_state() -> None:
     objective = RectifiedCrossEntropy(torch.tensor([90, 10]), eta=0.5, falling=True)
     whole = objective.alpha.clone()
@@ -230,7 +262,10 @@ def test_an_image_mixed_with_itself_is_itself() -> None:
 @pytest.mark.parametrize("level", [None, "class", "instance"])
 def test_the_whole_objective_is_one_graph(level: str | None, mixed: bool) -> None:
     torch._dynamo.reset()
-    rectified = {"rectification": Design(level=level or "class", kappa=3), "alpha": 0.5, "falling": True}
+    rectified = {
+        "rectification": Design(level=level or "class", kappa=3), "alpha": 0.5, "falling": True, "pooled": True,
+        "rectify_from": 0.1,
+    }  # fmt: skip
     rectification: dict[str, Any] = rectified if level else {}
     objective = Objective(Focal(), SIZES, weights=weights_of(SIZES).float(), weights_from=0.5, **rectification)
     compiled = torch.compile(objective, fullgraph=True, backend="eager")
@@ -350,6 +385,10 @@ def test_float32_inside_autocast() -> None:
         ({"rectification": Design(kappa=0), "alpha": 0.5}, "kappa to be a positive integer"),
         ({"label_reduction": "max"}, "label_reduction to be one of"),
         ({"falling": True}, "rectification to be given together with falling, but got None"),
+        ({"rectify_from": 0.5}, "rectification to be given together with rectify_from, but got None"),
+        ({"pooled": True}, "rectification to be given together with pooled, but got None"),
+        ({"rectification": Design(), "alpha": 0.5, "pooled": 1}, "pooled to be True or False, but got 1"),
+        ({"rectification": Design(), "alpha": 0.5, "rectify_from": 2}, "rectify_from to be a share from 0 to 1"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:

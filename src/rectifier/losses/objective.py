@@ -50,6 +50,9 @@ class Objective(torch.nn.Module):
         alpha: Weight of the rectification, one number or one per label, from 0 to 1.
         falling: Let that weight fall over training as half a cosine wave, from alpha to 0 (the loss schedule of Wang et
             al. 2019, Dynamic Curriculum Learning). How much of training is done is told by ``set_progress``.
+        rectify_from: The share of training after which the rectification begins; until then its weight is 0.
+        pooled: Take the mean over the comparisons of all labels together, in place of each label's own: another reading
+            of the paper's |T|, by which labels with much to compare count more. Sum over labels to have that mean.
         memory: Rectify together with this many recent samples (see ``ClassRectificationLoss``); the loss of the samples
             is of the batch alone.
         memory_age: Leave out samples that were seen more than so many batches ago.
@@ -77,6 +80,8 @@ class Objective(torch.nn.Module):
         rectification: Design | None = None,
         alpha: float | Sequence[float] | Tensor | None = None,
         falling: bool = False,
+        rectify_from: float = 0.0,
+        pooled: bool = False,
         memory: int = 0,
         memory_age: int | None = None,
         label_reduction: str = "sum",
@@ -87,8 +92,9 @@ class Objective(torch.nn.Module):
         known = columns.as_sizes(sizes)
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else known
         self.sample_loss = sample_loss
-        if not isinstance(falling, bool):
-            check.fail("falling", "True or False", repr(falling))
+        for name, switch in (("falling", falling), ("pooled", pooled)):
+            if not isinstance(switch, bool):
+                check.fail(name, "True or False", repr(switch))
         self.weights_from = _share("weights_from", weights_from)
         self.design = None if rectification is None else rectification.checked()
         self.label_reduction = check_reduction(label_reduction)
@@ -99,10 +105,12 @@ class Objective(torch.nn.Module):
             check.fail("alpha", wanted, "None" if alpha is None else repr(alpha))
         if weights_from and weights is None:
             check.fail("weights", "given together with weights_from", "None")
-        for option, given in (("falling", falling), ("memory", memory)):
+        self.rectify_from = _share("rectify_from", rectify_from)
+        own = {"falling": falling, "rectify_from": rectify_from, "pooled": pooled, "memory": memory}
+        for option, given in own.items():
             if given and rectification is None:
                 check.fail("rectification", f"given together with {option}", "None")
-        self.falling = falling
+        self.falling, self.pooled = falling, pooled
         self.memory = make_memory(memory, self.sizes, memory_age)
         self.register_buffer("weights", _weights(weights, sum(known)))
         self.register_buffer("alpha", _alpha(0.0 if alpha is None else alpha, len(known)), persistent=alpha is not None)
@@ -140,6 +148,7 @@ class Objective(torch.nn.Module):
                 scores = log_p if self.design.scores == "log-probability" else log_p.exp()
                 rectified = (larger_side(sides), given.features, given.sizes, self.design)
                 mined = rectify(scores, *rectified, self.generator, self.gather, self.memory)
+                mined = _pooled(mined) if self.pooled else mined
                 per_label = alpha * mined.loss + (1 - alpha) * base
         loss = reduce_labels(per_label, self.label_reduction)
         if not return_parts:
@@ -170,10 +179,17 @@ class Objective(torch.nn.Module):
         return torch.where(self.progress >= self.weights_from, self.weights.to(dtype), 1)
 
     def _current_alpha(self) -> Tensor:
-        return self.alpha * (torch.cos(math.pi * self.progress) + 1) / 2 if self.falling else self.alpha
+        alpha = self.alpha * (torch.cos(math.pi * self.progress) + 1) / 2 if self.falling else self.alpha
+        return torch.where(self.progress >= self.rectify_from, alpha, 0) if self.rectify_from else alpha
 
     def extra_repr(self) -> str:
         return self.design.described() if self.design else ""
+
+
+def _pooled(mined: Rectification) -> Rectification:
+    """Weigh each label's mean by its share of all comparisons, so that the labels add up to the mean over all."""
+    counts = mined.comparisons.to(mined.loss.dtype)
+    return mined._replace(loss=mined.loss * counts / counts.sum().clamp(min=1))
 
 
 def _counted(side: Side, sizes: tuple[int, ...], weights: Tensor | None, dtype: torch.dtype) -> Tensor:

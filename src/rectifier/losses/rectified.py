@@ -33,6 +33,8 @@ class RectifiedCrossEntropy(Objective):
         sizes: A LabelSpace, so that errors name the label; its sizes must agree with the counts.
         generator: Where random mining draws from.
         falling: Let the weight of the rectification fall to 0 over training, as ``set_progress`` tells.
+        rectify_from: The share of training after which the rectification begins, as ``set_progress`` tells.
+        pooled: One mean over the comparisons of all labels together; see ``Objective``.
         memory: Rectify together with this many recent samples; see ``ClassRectificationLoss``.
         memory_age: Leave out samples that were seen more than so many batches ago.
         design: The options of ``ClassRectificationLoss``: level, comparison, kappa, rho, margin, scope, mining, bins,
@@ -59,6 +61,8 @@ class RectifiedCrossEntropy(Objective):
         sizes: Sizes | None = None,
         generator: torch.Generator | None = None,
         falling: bool = False,
+        rectify_from: float = 0.0,
+        pooled: bool = False,
         memory: int = 0,
         memory_age: int | None = None,
         **design: Any,
@@ -74,6 +78,8 @@ class RectifiedCrossEntropy(Objective):
             rectification=Design(**design),
             alpha=loss_weight(counts, checked_eta(eta)) if alpha is None else alpha,
             falling=falling,
+            rectify_from=rectify_from,
+            pooled=pooled,
             memory=memory,
             memory_age=memory_age,
             label_reduction=label_reduction,
@@ -83,7 +89,10 @@ class RectifiedCrossEntropy(Objective):
         self.register_buffer("class_counts", torch.cat(counts))
 
 
-_OPTIONS = ("eta", "alpha", "label_reduction", "gather", "sizes", "generator", "falling", "memory", "memory_age")
+_OPTIONS = (
+    *("eta", "alpha", "label_reduction", "gather", "sizes", "generator"),
+    *("falling", "rectify_from", "pooled", "memory", "memory_age"),
+)
 
 
 def checked_eta(eta: float) -> float:

@@ -72,6 +72,7 @@ class Experiment:
         quick: settings over all others, for a small version on generated data that runs in seconds.
         seeds: of each cell.
         measure: finds what is not in the runs' scores, as values for JSON.
+        alone: trains one run after another, so that their times can be compared.
     """
 
     title: str
@@ -84,6 +85,7 @@ class Experiment:
     quick: Settings = field(default_factory=dict)
     seeds: int = 3
     measure: Callable[[Laboratory], dict[str, Any]] | None = None
+    alone: bool = False
 
     def config(self, cell: Cell, *, quick: bool, more: Settings | None = None) -> Config:
         """Return what a cell trains."""

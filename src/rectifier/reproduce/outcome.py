@@ -66,6 +66,13 @@ class Outcome:
         """Return the mean over seeds with its interval."""
         return estimate(self.values(cell, rule, label, metric))
 
+    def liking(self, cell: Cell) -> Estimate:
+        """Return what validation thinks of a cell, under the rule that it prefers."""
+        by_seed = self.records.get((cell.row, cell.column), {})
+        return estimate(
+            {str(seed): one["validation"][one["preferred_rule"]][BALANCED] for seed, one in by_seed.items()}
+        )
+
     def gain(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Difference | None:
         """Return the difference to the cell that this one is counted against, paired by seed."""
         base = self.base(cell)

@@ -71,6 +71,25 @@ def paper_of(cell: Cell, label: str = "mean") -> float | None:
     return cell.paper if label == "mean" else None
 
 
+def ranking(remark: str = "") -> Show:
+    """Show every cell in a line, the one that validation likes best first, with its gains on test."""
+
+    def show(outcome: Outcome) -> str:
+        cells = [cell for cell in outcome.experiment.cells if outcome.liking(cell)["mean"] is not None]
+        cells.sort(key=lambda cell: outcome.liking(cell)["mean"] or 0, reverse=True)
+        heads = ["", "validation", *RULE_WORDS, "gain by argmax", "gain, preferred"]
+        lines = []
+        for cell in cells:
+            scores = [spread(outcome.liking(cell)), *(spread(outcome.score(cell, rule)) for rule in RULE_WORDS)]
+            gains = [outcome.gain(cell, rule) for rule in ("argmax", PREFERRED)]
+            texts = ["" if gain is None else spread(gain, signed=True) for gain in gains]
+            lines.append([f"{cell.row} {cell.column}".strip(), *scores, *texts])
+        ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
+        return "\n\n".join(filter(None, [ranked, markdown_table(heads, lines), remark]))
+
+    return show
+
+
 def labels(groups: Mapping[str, tuple[float, float]] | None = None) -> Show:
     """Show methods side by side: means under every rule, gains by groups of labels, then label by label.
 

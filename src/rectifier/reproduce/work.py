@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, count, product
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ class _Work:
         self._chosen: dict[Where, dict[str, Any]] = {}
         self._candidates: dict[str, Record] = {}
         self._found: dict[str, Any] = {}
+        self._again: dict[str, Path] = {}
+        self._together = 1 if experiment.alone else request.together
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
 
     def done(self) -> Outcome:
@@ -124,7 +126,7 @@ class _Work:
         missing = [self._planned(key, config) for key, config in wanted.items() if key not in self._known]
         finished = [run for run in missing if Run(run.folder).is_finished]
         self._note([Run(run.folder) for run in finished], scored)
-        for group in missing_groups(missing, self._request.together) if self._request.train else ():
+        for group in missing_groups(missing, self._together) if self._request.train else ():
             self._note(train_group(group), scored)
             self._write()
         found = {key: self._known[key] for key in wanted if key in self._known}
@@ -142,7 +144,10 @@ class _Work:
     def _planned(self, key: str, config: Config) -> Planned:
         told = "".join(f" {name}={value}" for name, value in config.method_options.items())
         name = f"{config.method}{told} on {config.network}, seed {config.seed}"
-        return Planned(name, config, self._request.runs / f"{config.method}-{config.network}-{key}")
+        folder = self._request.runs / f"{config.method}-{config.network}-{key}"
+        if self._request.again:
+            folder = self._again.setdefault(key, _unfinished(folder))
+        return Planned(name, config, folder)
 
     # Beside runs.
 
@@ -166,7 +171,7 @@ class _Work:
         """Return the folders of a cell's runs, which are trained where only records are left of them."""
         cell = next(one for one in self._experiment.cells if (one.row, one.column) == (row, column))
         planned = [self._planned(key_of(c), c) for c in (self._config(cell, seed) for seed in self._seeds)]
-        for group in missing_groups(planned, self._request.together):
+        for group in missing_groups(planned, self._together):
             train_group(group)
         runs = [Run(run.folder) for run in planned]
         self._note(runs, scored=True)
@@ -197,6 +202,12 @@ class _Work:
         write_results(self._path, facts, {"runs": runs.values(), "candidates": self._candidates.values()})
         if not self._request.quick:
             console.say(f"{self._path}: {len(runs)} runs")
+
+
+def _unfinished(folder: Path) -> Path:
+    """Return the folder, or the first with a number behind its name, in which no run is finished."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(path for path in chain([folder], numbered) if not Run(path).is_finished)
 
 
 def _liking(record: Record) -> float:

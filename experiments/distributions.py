@@ -1,0 +1,50 @@
+"""How classes are distributed."""
+
+from rectifier.reproduce import Experiment, Laboratory, Outcome
+from rectifier.reproduce.datasets import draw_distributions, look, not_here_text, series_table, sorted_sizes
+
+DATA = {"CelebA": "celeba", "Fashion products": "fashion"}
+SERIES = {f"gamma {gamma}": f"cifar100:imb={gamma}" for gamma in (0.2, 0.4, 0.6, 0.8, 1.0)}
+
+_SHAPES = "shapes:samples=300,size=16,ratio=20,validation=30,test=30,labels="
+QUICK_DATA = {
+    "Shapes, labels of two classes": f"{_SHAPES}shape=2/colour=2/texture=2",
+    "Shapes": f"{_SHAPES}shape=6/colour=5/texture=3",
+}
+QUICK_SERIES = {f"1 : {ratio}": f"digits:ratio={ratio}" for ratio in (5, 10, 20)}
+
+
+def measure(laboratory: Laboratory) -> dict:
+    data, series = (QUICK_DATA, QUICK_SERIES) if laboratory.quick else (DATA, SERIES)
+    here, not_here = look([*data.values(), *series.values()], laboratory.data_root)
+    lines = {name: sorted_sizes(here[spec]) for name, spec in series.items() if spec in here}
+    return {
+        "labels": {title: sorted_sizes(here[spec]) for title, spec in data.items() if spec in here},
+        "made": "Digits" if laboratory.quick else "CIFAR-100 imb(gamma)",
+        "series": {name: next(iter(sizes.values())) for name, sizes in lines.items()},  # of their one label
+        "not_here": not_here,
+    }
+
+
+def show(outcome: Outcome) -> str:
+    if not outcome.found:
+        return "Nothing has been counted yet."
+    found = outcome.found
+    series = {found["made"]: found["series"]} if found["series"] else {}
+    drawn = draw_distributions(found["labels"], series, outcome.folder / f"{outcome.name}.png")
+    picture = f"![class sizes of each label, the largest first]({outcome.name}.png)" if drawn else ""
+    tables = [f"## {title}\n\n{series_table(sizes)}" for title, sizes in series.items()]
+    return "\n\n".join(filter(None, [picture, *tables, not_here_text(found["not_here"], outcome.name)]))
+
+
+EXPERIMENT = Experiment(
+    title="Class distributions: CelebA, fashion products, and CIFAR-100 made imbalanced",
+    source="Figures 1 and 8 (a) of the paper, which have X-Domain beside CelebA",
+    about=(
+        "Training images of every class; the experiment `imbalance` has the numbers of every label. Fashion products"
+        " stand in X-Domain's place. CIFAR-100 imb(gamma) is the paper's power law between 500 and 25 images; the paper"
+        " draws it without numbers. Nothing is trained."
+    ),
+    show=show,
+    measure=measure,
+)

@@ -1,0 +1,60 @@
+"""Features of two frequent classes and a rare one: as equal classes give them, as imbalance does, and with CRL."""
+
+from rectifier.compare import difference, estimate
+from rectifier.reproduce import Experiment, neighbourhoods, views
+
+from .cifar100_imbalanced import CELLS as ALL_CELLS
+from .recipes import CIFAR, QUICK_ONE_LABEL
+
+CELLS = [cell for cell in ALL_CELLS if cell.column == "ResNet32"]
+BASE, RECTIFIED = "imb(1)", "imb(1) + CRL"
+
+
+def measure(laboratory):
+    runs = {cell.row: laboratory.runs(cell.row, cell.column) for cell in CELLS}
+    return neighbourhoods.compare_neighbourhoods(runs, BASE, laboratory.data_root)
+
+
+def show(outcome):
+    found = outcome.found
+    if not found:
+        return "Nothing is measured yet."
+    neighbourhoods.draw_maps(found, outcome.folder / f"{outcome.name}.png")
+    named = {role: f"{one['name']} ({one['images']})" for role, one in found["classes"].items()}
+    heads = {
+        "overwhelmed": "Min-1 among Maj-1 and Maj-2",
+        "silhouette": "100 x silhouette of Min-1",
+        "overwhelmed_of_all": "rarest third among most frequent third",
+    }
+    lines = [[row, *(views.spread(estimate(values[name])) for name in heads)] for row, values in found["rows"].items()]
+    after, before = found["rows"][RECTIFIED], found["rows"][BASE]
+    gains = [views.spread(difference(after[name], before[name]), signed=True) for name in heads]
+    k = found["neighbours"]
+    return "\n\n".join(
+        [
+            f"![maps of the features of three classes]({outcome.name}.png)",
+            f"t-SNE of the first seed's features of test images. {', '.join(f'{r}: {n}' for r, n in named.items())};"
+            " in brackets, training images of imb(1).",
+            views.markdown_table(["", *heads.values()], [*lines, [f"{RECTIFIED}, difference", *gains]]),
+            f"A test image lies among others when more than half of the {k} test images nearest to it by their features"
+            " are of those classes; this is the share of such images in percent, and less is better. The silhouette is"
+            " 100 where Min-1 lies apart from the two others and below 0 where it lies among them. The last column"
+            f" looks at all classes, the {found['third']} rarest against the {found['third']} most frequent.",
+        ]
+    )
+
+
+EXPERIMENT = Experiment(
+    title="CIFAR-100: features of two frequent classes and a rare one, by ResNet32",
+    source="Figure 2 of the paper",
+    about=(
+        "The paper does not say which classes it draws. Here they are the two most frequent and the rarest of imb(1),"
+        " the last of those that are equally rare, without a look at what came out."
+    ),
+    show=show,
+    settings={**CIFAR, "features": True},
+    cells=CELLS,
+    quick=QUICK_ONE_LABEL,
+    seeds=5,
+    measure=measure,
+)

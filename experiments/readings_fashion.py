@@ -1,0 +1,17 @@
+"""When CRL helps on fashion products."""
+
+from rectifier.reproduce import Experiment, views
+
+from .readings import readings
+from .readings_celeba import SEVERAL_LABELS
+from .recipes import FASHION, QUICK_LABELS
+
+EXPERIMENT = Experiment(
+    title="Fashion products, MTCT: readings of CRL and what it can be combined with",
+    source="Beyond the paper: when CRL helps",
+    about="The recipe of the table of clothing attributes for all.",
+    show=views.ranking(),
+    settings=FASHION,
+    cells=[*readings(eta=0.1, log_eta=0.05), *SEVERAL_LABELS],
+    quick={**QUICK_LABELS, "epochs": 5},
+)

@@ -1,0 +1,249 @@
+"""Examples of rare classes that one run misses and another finds: how many there are, and a picture of some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rectifier import check, columns
+from rectifier.data.dataset import Decoded, ImageData, ImageFiles, Pixels
+from rectifier.data.decode import decode, image_size
+from rectifier.data.sources import open_data
+from rectifier.report.layout import INK, plain, save_figure
+from rectifier.reproduce.outcome import PREFERRED
+from rectifier.runs.folder import Run
+from rectifier.runs.predictions import Predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EACH = 4
+"""Images of a kind that a picture shows in a row."""
+
+GREEN, RED = "#1a9641", "#d7191c"
+
+
+# Which classes.
+
+
+@dataclass(frozen=True)
+class RareClass:
+    """The rarest class of a label among those with training and test images.
+
+    ``position`` is the label's, ``number`` the class's; ``ratio`` is how many times as frequent as the label's rarest
+    class its most frequent one is, among training images.
+    """
+
+    label: str
+    name: str
+    position: int
+    number: int
+    ratio: float
+
+
+def rare_classes(run: Run) -> list[RareClass]:
+    """Return the rarest class of each label, the most imbalanced label first."""
+    space, counts = run.space, run.data["counts"]
+    found = []
+    for position, label in enumerate(space.names):
+        train, test = counts["train"][label], counts["test"][label]
+        occurring = [name for name, n in train.items() if n and test[name]]
+        if not occurring:
+            continue
+        name = min(occurring, key=train.__getitem__)
+        ratio = max(train.values()) / min(n for n in train.values() if n)
+        found.append(RareClass(label, name, position, space.classes[position].index(name), round(ratio, 2)))
+    return sorted(found, key=lambda one: (-one.ratio, one.label))
+
+
+# How many.
+
+
+class Exchange(NamedTuple):
+    """What two runs make of a class, as masks ``(N,)`` of samples.
+
+    Of the class's own: those ``missed`` by the base, those of them ``found`` by the other, and those ``lost``, which
+    the base finds and the other misses. Of other classes, taken for it: the base's ``alarms`` and the ``other_alarms``.
+    """
+
+    missed: Tensor
+    found: Tensor
+    lost: Tensor
+    alarms: Tensor
+    other_alarms: Tensor
+
+
+def exchange(targets: Tensor, base: Tensor, other: Tensor, number: int) -> Exchange:
+    """Compare two runs' decisions ``(N,)`` on the class of this number; targets ``(N,)`` are negative where missing.
+
+    >>> base, other = torch.tensor([0, 0, 1, 0, 1]), torch.tensor([1, 0, 0, 1, 1])
+    >>> [int(mask.sum()) for mask in exchange(torch.tensor([1, 1, 1, 0, -1]), base, other, 1)]
+    [2, 1, 1, 0, 1]
+    """
+    own, foreign = targets == number, (targets != number) & (targets >= 0)
+    seen, seen_by_other = base == number, other == number
+    return Exchange(
+        missed=own & ~seen,
+        found=own & ~seen & seen_by_other,
+        lost=own & seen & ~seen_by_other,
+        alarms=foreign & seen,
+        other_alarms=foreign & seen_by_other,
+    )
+
+
+def decisions(run: Run, predictions: Predictions, rule: str) -> Tensor:
+    """Return the classes ``(N, A)`` that a run decides for under one of its rules, as they are scored."""
+    rules = run.rules
+    offsets = torch.tensor(rules["offsets"][rules["preferred"] if rule == PREFERRED else rule])
+    return columns.argmax(predictions.logits.double() + offsets.double(), predictions.space.sizes)
+
+
+class Verdicts(NamedTuple):
+    """What two runs of one seed decide on the test images under one rule: ``(N, A)`` each, beside the targets."""
+
+    seed: int
+    ids: tuple[str, ...]
+    targets: Tensor
+    base: Tensor
+    other: Tensor
+
+    @classmethod
+    def of(cls, base: Run, other: Run, rule: str) -> Verdicts:
+        """Read them off the runs' saved predictions."""
+        seed, first, second = base.config.seed, base.predictions("test"), other.predictions("test")
+        if first.ids != second.ids or seed != other.config.seed:
+            check.fail(f"test images and seed of {other.path}", f"those of {base.path}", "others")
+        return cls(seed, first.ids, first.targets, decisions(base, first, rule), decisions(other, second, rule))
+
+    def on(self, rare: RareClass) -> Exchange:
+        a = rare.position
+        return exchange(self.targets[:, a], self.base[:, a], self.other[:, a], rare.number)
+
+
+def count_exchanges(pairs: Sequence[tuple[Run, Run]], rules: Iterable[str], most: int) -> dict[str, Any]:
+    """Count what a base and another run find and miss of each label's rarest class: values for JSON.
+
+    ``pairs`` are of one seed each. ``labels`` holds the ``most`` imbalanced ones, ``all`` the sums over every label.
+    Each has the number of its ``rare`` test images and of the ``others``, and under every rule the counts of an
+    ``Exchange`` by seed.
+    """
+    verdicts = {rule: [Verdicts.of(base, other, rule) for base, other in pairs] for rule in rules}
+    entries = [_entry(rare, verdicts) for rare in rare_classes(pairs[0][0])]
+    return {"labels": entries[:most], "all": _summed(entries)}
+
+
+def _entry(rare: RareClass, verdicts: Mapping[str, Sequence[Verdicts]]) -> dict[str, Any]:
+    own = next(iter(verdicts.values()))[0].targets[:, rare.position]
+    return {
+        "label": rare.label,
+        "class": rare.name,
+        "ratio": rare.ratio,
+        "rare": int((own == rare.number).sum()),
+        "others": int(((own != rare.number) & (own >= 0)).sum()),
+        "rules": {rule: _counts(rare, by_seed) for rule, by_seed in verdicts.items()},
+    }
+
+
+def _counts(rare: RareClass, by_seed: Sequence[Verdicts]) -> dict[str, dict[str, int]]:
+    masks = {str(one.seed): one.on(rare)._asdict() for one in by_seed}
+    return {kind: {seed: int(own[kind].sum()) for seed, own in masks.items()} for kind in Exchange._fields}
+
+
+def _summed(entries: Sequence[Any]) -> Any:
+    """Add up numbers that lie at the same place of nested mappings; text and ratios are left out."""
+    if not isinstance(entries[0], Mapping):
+        return sum(entries)
+    kept = [key for key in entries[0] if key not in ("label", "class", "ratio")]
+    return {key: _summed([entry[key] for entry in entries]) for key in kept}
+
+
+# Which ones.
+
+
+def find_examples(base: Run, other: Run, most: int, rule: str = "argmax") -> dict[str, dict[str, list[str]]]:
+    """Return ids of test images for each of the ``most`` imbalanced labels.
+
+    They are of its rarest class: ``found``, which the base misses and the other run finds, and ``missed``, which both
+    miss; the first ``EACH`` in the order of the test part.
+    """
+    verdicts, shown = Verdicts.of(base, other, rule), {}
+    for rare in rare_classes(base)[:most]:
+        masks = verdicts.on(rare)
+        kinds = {"found": masks.found, "missed": masks.missed & ~masks.found}
+        shown[rare.label] = {kind: _first_ids(verdicts.ids, mask) for kind, mask in kinds.items()}
+    return shown
+
+
+def _first_ids(ids: Sequence[str], mask: Tensor) -> list[str]:
+    return [ids[i] for i in mask.nonzero()[:EACH, 0].tolist()]
+
+
+def open_images(run: Run, data_root: str | None = None) -> ImageData:
+    """Open the data of a run, from ``data_root`` if it is given; files stay files, in their full size."""
+    config = run.config
+    root, seed = data_root or config.data_root, config.seed if config.resplit else config.split_seed
+    return open_data(config.data, root=root, images=config.images, seed=seed, **config.data_options)
+
+
+def read_images(data: ImageData, ids: Sequence[str]) -> list[Pixels]:
+    """Return images, uint8 ``(H, W, C)``, by their ids."""
+    positions = {name: i for i, name in enumerate(data.ids)}
+    absent = [name for name in ids if name not in positions]
+    if absent:
+        check.fail(f"data {data.name!r}", "what the run was trained on", f"data without the image {absent[0]!r}")
+    index = [positions[name] for name in ids]
+    if isinstance(data.images, ImageFiles):
+        paths = [data.images.root / data.images.paths[i] for i in index]
+        return [decode(path, image_size(path)) for path in paths]
+    if not isinstance(data.images, Decoded):
+        check.fail(f"the images of {data.name!r}", "files or pixels", type(data.images).__name__)
+    return list(data.images.gather(np.array(index, np.int64)))
+
+
+# The picture.
+
+
+class ExampleRow(NamedTuple):
+    """A line of the picture: what it is of, images in green frames and images in red ones."""
+
+    title: str
+    found: Sequence[Pixels]
+    missed: Sequence[Pixels]
+
+
+def draw_examples(rows: Sequence[ExampleRow], heads: tuple[str, str], path: Path) -> None:
+    """Draw examples, a row for each label: those that were found in green frames on the left, others in red."""
+    from matplotlib.figure import Figure
+
+    height, width = next((image.shape[:2] for row in rows for image in (*row.found, *row.missed)), (1, 1))
+    figure = Figure((1.2 * 2 * EACH, 1.1 * len(rows) * height / width))
+    widths = [1.0] * EACH + [0.25] + [1.0] * EACH  # with a gap between the two kinds
+    grid = figure.add_gridspec(len(rows), len(widths), width_ratios=widths, hspace=0.08, wspace=0.08)
+    for line, row in enumerate(rows):
+        kinds = ((row.found, GREEN, heads[0], 0), (row.missed, RED, heads[1], EACH + 1))
+        for images, colour, head, start in kinds:
+            axes = [figure.add_subplot(grid[line, start + i], box_aspect=height / width) for i in range(EACH)]
+            _fill(axes, images, colour)
+            if line == 0:
+                axes[0].set_title(plain(head), loc="left", color=colour, fontsize=10)
+            if start == 0:
+                axes[0].set_ylabel(plain(row.title), rotation=0, ha="right", va="center", color=INK, fontsize=9)
+    save_figure(figure, path, bbox_inches="tight")
+
+
+def _fill(axes: Sequence[Axes], images: Sequence[Pixels], colour: str) -> None:
+    for axis in axes:
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.spines[:].set_visible(False)
+    for axis, image in zip(axes, images, strict=False):
+        axis.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
+        axis.spines[:].set(visible=True, color=colour, linewidth=2.5)
+    if not len(images):
+        axes[0].text(0.5, 0.5, "none", ha="center", va="center", color=INK, fontsize=9, transform=axes[0].transAxes)

@@ -1,0 +1,91 @@
+"""How long trainings take: seconds beside the paper's hours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from rectifier.compare import estimate
+from rectifier.compare.outcome import Estimate
+from rectifier.reproduce.records import Record, record_of
+from rectifier.reproduce.views import markdown_table
+from rectifier.runs.folder import Run
+
+
+class RunTime(TypedDict):
+    """The time of a run.
+
+    Runs that are trained side by side begin and end together: ``seconds`` is then a share of their time, equal for all
+    of them. None: a part of it was killed before its time was noted.
+    """
+
+    seconds: float | None
+    together: int  # the most runs, itself among them, that shared the device
+    hardware: str
+
+
+Times = Mapping[str, Mapping[str, RunTime]]
+"""By what was trained, and by seed."""
+
+TIME_REMARK = (
+    "Seconds are from the first step to the scores. Runs that are trained side by side share a device and end together,"
+    " so each is given the same share of the group's time, whatever it took of it: such a ratio, marked as of a shared"
+    " device, compares no methods. `--together 1` trains one run after another."
+)
+
+
+def time_of_record(record: Record) -> RunTime:
+    """Return the time of a recorded run."""
+    together = record["together"]
+    return {"seconds": record["seconds"] / together, "together": together, "hardware": record["hardware"]}
+
+
+def time_of_run(run: Run) -> RunTime:
+    """Return the time of a finished run, over all its stretches of work."""
+    sessions = run.environment["sessions"]
+    known = all("seconds" in session for session in sessions)
+    return {
+        "seconds": round(sum(one["seconds"] / one["together"] for one in sessions), 3) if known else None,
+        "together": max(session.get("together", 1) for session in sessions),
+        "hardware": record_of(run)["hardware"],
+    }
+
+
+def time_ratio(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> Estimate:
+    """Return how many times as long some runs take as others, paired by seed, where the hardware is the same.
+
+    >>> one, two = ({"0": RunTime(seconds=s, together=1, hardware="a GPU")} for s in (10.0, 25.0))
+    >>> time_ratio(two, one)["mean"]
+    2.5
+    """
+    ratios: dict[str, float | None] = {}
+    for seed, time in own.items():
+        other = base.get(seed)
+        if other and time["seconds"] and other["seconds"] and time["hardware"] == other["hardware"]:
+            ratios[seed] = time["seconds"] / other["seconds"]
+    return estimate(ratios)
+
+
+def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
+    """Return a table of seconds and of their ratio to those of ``base``, with the paper's hours and ratio."""
+    lines = []
+    for name, own in times.items():
+        ratio = time_ratio(own, times.get(base, {}))
+        shared = max(_most_together(own), _most_together(times.get(base, {}))) > 1
+        mark = ", shared device" if shared and ratio["mean"] is not None else ""
+        paper = [f"{hours[name]:g}", f"{hours[name] / hours[base]:.2f}"] if name in hours else ["", ""]
+        seconds = estimate({seed: time["seconds"] for seed, time in own.items()})
+        lines.append([name, _spread(seconds, 1), f"{_most_together(own) or ''}", _spread(ratio, 2) + mark, *paper])
+    heads = ["", "seconds a run", "runs at a time", f"times {base}", "paper, hours", f"paper, times {base}"]
+    return markdown_table(heads, lines)
+
+
+def _most_together(own: Mapping[str, RunTime]) -> int:
+    return max((time["together"] for time in own.values()), default=0)
+
+
+def _spread(found: Estimate, digits: int) -> str:
+    mean, half = found["mean"], found["half_width"]
+    if mean is None:
+        return ""
+    return f"{mean:,.{digits}f}" + (f" ± {half:,.{digits}f}" if half else "")

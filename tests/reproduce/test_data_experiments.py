@@ -1,0 +1,250 @@
+"""Experiments about data and about time: counts are those of the targets, ratios those of the records."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fakes import write_celeba, write_cifar100, write_deepfashion, write_xdomain
+from rectifier.data.dataset import ImageData
+from rectifier.data.sources import open_data
+from rectifier.report.published import DATA as PUBLISHED
+from rectifier.reproduce import Outcome, datasets, load_experiment, reproduce, times
+from rectifier.reproduce.times import RunTime
+from rectifier.reproduce.work import Request
+
+SHAPES = "shapes:samples=120,size=16,ratio=15,missing=0.2,labels=shape=6/colour=2/texture=3,validation=20,test=20"
+
+
+def run(name: str, folder: Path, **more: Any) -> Outcome:
+    request = {"settings": {"accelerator": "cpu"}, "seeds": 1, **more}
+    return reproduce(name, load_experiment(name), Request(results=folder / "results", runs=folder / "runs", **request))
+
+
+def page(outcome: Outcome) -> str:
+    return (outcome.folder / f"{outcome.name}.md").read_text()
+
+
+def recount(data: ImageData) -> dict[str, Counter[int]]:
+    """Count the training images of each class of each label, one by one."""
+    counts: dict[str, Counter[int]] = {name: Counter() for name in data.space.names}
+    for row, part in zip(data.targets.tolist(), data.split.tolist(), strict=True):
+        for name, target in zip(data.space.names, row, strict=True):
+            if part == 0 and target >= 0:
+                counts[name][target] += 1
+    return counts
+
+
+# Counts.
+
+
+@pytest.mark.parametrize("spec", ["digits:ratio=10", SHAPES])
+def test_counts_are_those_of_the_targets(spec: str) -> None:
+    here, not_here = datasets.look([spec], None)
+    facts, drawn = datasets.facts_of(here[spec]), datasets.sorted_sizes(here[spec])
+    data = open_data(spec)
+    slow = recount(data)
+    assert not not_here
+    assert list(facts["images"].values()) == [data.split.tolist().count(part) for part in (0, 1, 2)]
+    assert (facts["labels"], facts["classes"]) == (len(slow), (min(data.space.sizes), max(data.space.sizes)))
+    for name, classes, counts in zip(data.space.names, data.space.sizes, slow.values(), strict=True):
+        sizes, every = facts["sizes"][name], [counts[k] for k in range(classes)]
+        assert drawn[name] == sorted(every, reverse=True)
+        assert (sizes["smallest"], sizes["largest"]) == (min(counts.values()), max(counts.values()))
+        assert (sizes["classes"], sizes["empty"]) == (classes, every.count(0))
+        assert sizes["ratio"] == pytest.approx(sizes["largest"] / sizes["smallest"], rel=1e-4)
+
+
+def test_a_class_without_images_is_no_ratio_and_is_told() -> None:
+    label = {"counts": {"a": 8, "b": 0, "c": 2}, "ratio": None, "ratio_nonempty": 4.0, "empty": 1, "omega": 0.5}
+    whole = {"name": "few", "parts": {"train": 10, "validation": 1, "test": 1}, "fingerprint": "f", "notes": ["Few."]}
+    facts = datasets.facts_of({**whole, "labels": {"letter": {**label, "classes": 3}}})  # type: ignore[arg-type,typeddict-item]
+    assert datasets.label_table("few", facts).splitlines()[2:] == [
+        "| label | classes | smallest | largest | without images | ratio |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| letter | 3 | 2 | 8 | 1 | 1 : 4 |",
+        "",
+        "- Few.",
+    ]
+    assert datasets.data_table({"few": facts}, ["few"], {}).splitlines()[2:] == [
+        "| few | 12 | 10 | 1 | 1 | 1 | 3 | 2 to 8 | 1 : 4 |"
+    ]
+
+
+def test_groups_of_labels_are_counted_by_what_shows_them(tmp_path: Path) -> None:
+    write_deepfashion(tmp_path, images=90)
+    here, _ = datasets.look(["deepfashion"], str(tmp_path))
+    facts = datasets.facts_of(here["deepfashion"])
+    slow = recount(open_data("deepfashion", root=tmp_path))
+    texture = sorted(counts[1] for name, counts in slow.items() if name.startswith("texture/"))
+    assert facts["grouped"]
+    assert (facts["sizes"]["texture"]["smallest"], facts["sizes"]["texture"]["largest"]) == (texture[0], texture[-1])
+    table = datasets.label_table("deepfashion", facts)
+    assert "| group | attributes |" in table
+    assert "| 1 : 733 |" in next(line for line in table.splitlines() if line.startswith("| texture |"))
+
+
+# Data that is here, and data that is not.
+
+
+def test_data_that_is_not_here_is_listed(tmp_path: Path) -> None:
+    outcome = run("imbalance", tmp_path, settings={"data_root": str(tmp_path / "none")})
+    assert set(outcome.found["not_here"]) == {*PUBLISHED, "fashion"}
+    text = page(outcome)
+    for spec in outcome.found["not_here"]:
+        assert f"| {spec}: not here |" in text
+        assert f"- **{spec}**: Expected DATA_ROOT/" in text
+    assert str(tmp_path) not in text + (outcome.folder / "imbalance.json").read_text()
+    assert "| paper | 202,599 | 162,770 |  | 19,867 | 40 | 2 | 3,713 to 135,779 | 1 : 43 |" in text
+
+
+def test_data_that_is_here_stands_beside_the_paper(tmp_path: Path) -> None:
+    write_cifar100(tmp_path, per_class=12)
+    write_celeba(tmp_path)
+    write_xdomain(tmp_path)
+    outcome = run("imbalance", tmp_path, settings={"data_root": str(tmp_path)})
+    lines = page(outcome).splitlines()
+    assert list(outcome.found["not_here"]) == ["deepfashion", "fashion"]
+    cifar = next(i for i, line in enumerate(lines) if line.startswith("| cifar100 |"))
+    assert lines[cifar : cifar + 2] == [
+        "| cifar100 | 1,300 | 200 | 1,000 | 100 | 1 | 100 | 2 | 1 : 1 |",
+        "| paper | 60,000 | 50,000 |  | 10,000 | 1 | 100 | 500 | 1 : 1 |",
+    ]
+    counts = recount(open_data("celeba", root=tmp_path))["Bald"]
+    bald = next(line for line in lines if line.startswith("| Bald |"))
+    assert bald.startswith(f"| Bald | 2 | {min(counts.values())} | {max(counts.values())} |")
+    assert bald.endswith("| 1 : 43 |")
+    assert str(tmp_path) not in (outcome.folder / "imbalance.json").read_text()
+
+
+def test_distributions_need_no_data(tmp_path: Path) -> None:
+    outcome = run("distributions", tmp_path, settings={"data_root": str(tmp_path / "none")})
+    assert not (outcome.folder / "distributions.png").exists()
+    assert page(outcome).count("nothing there") == 3  # what is made of CIFAR-100 is told of once
+
+
+def test_distributions_of_what_is_here(tmp_path: Path) -> None:
+    write_cifar100(tmp_path, per_class=40)
+    write_celeba(tmp_path)
+    outcome = run("distributions", tmp_path, settings={"data_root": str(tmp_path)})
+    slow = recount(open_data("cifar100:imb=0.4", root=tmp_path))["object"]
+    assert outcome.found["series"]["gamma 0.4"] == sorted(slow.values(), reverse=True)
+    assert len(outcome.found["labels"]["CelebA"]) == 40
+    assert (outcome.folder / "distributions.png").is_file()
+
+
+def test_empty_classes_and_labels_can_be_drawn(tmp_path: Path) -> None:
+    data = {"pairs": {"a": [9, 0], "b": [0, 0]}, "more": {"a": [5, 2, 0], "$b$": [0, 0, 0]}}
+    assert datasets.draw_distributions(data, {"lines": {"x": [3, 0]}}, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").is_file()
+
+
+# Time.
+
+
+def timed(*seconds: float | None, together: int = 1, hardware: str = "a GPU") -> dict[str, RunTime]:
+    return {str(i): {"seconds": s, "together": together, "hardware": hardware} for i, s in enumerate(seconds)}
+
+
+def test_ratios_of_times_are_paired_by_seed() -> None:
+    found = times.time_ratio(timed(20.0, 60.0, 5.0), timed(10.0, 20.0))
+    assert found["values"] == {"0": 2.0, "1": 3.0}
+    assert found["mean"] == 2.5
+
+
+@pytest.mark.parametrize("base", [timed(None), timed(10.0, hardware="another"), timed(0.0), {}])
+def test_what_cannot_be_compared_has_no_ratio(base: dict[str, RunTime]) -> None:
+    assert times.time_ratio(timed(20.0), base)["mean"] is None
+
+
+def test_a_shared_device_is_told() -> None:
+    table = times.time_table({"CRL": timed(10.0), "LMLE": timed(30.0, together=4)}, "CRL", {"CRL": 2, "LMLE": 10})
+    assert table.splitlines()[2:] == [
+        "| CRL | 10.0 | 1 | 1.00 | 2 | 1.00 |",
+        "| LMLE | 30.0 | 4 | 3.00, shared device | 10 | 5.00 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "seconds", "together"),
+    [
+        ([{"seconds": 12.0, "together": 1}], 12.0, 1),
+        ([{"seconds": 12.0, "together": 4}, {"seconds": 5.0, "together": 1}], 8.0, 4),
+        ([{"started": "then"}, {"seconds": 5.0, "together": 1}], None, 1),  # killed, so nobody knows how long it took
+    ],
+)
+def test_a_run_takes_its_share_of_every_stretch(
+    sessions: list[dict[str, Any]], seconds: float | None, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "record_of", lambda run: {"hardware": "a GPU"})
+    told = times.time_of_run(SimpleNamespace(environment={"sessions": sessions}))  # type: ignore[arg-type]
+    assert told == {"seconds": seconds, "together": together, "hardware": "a GPU"}
+
+
+def test_scope_shows_the_time_of_all_classes_beside_the_papers(tmp_path: Path) -> None:
+    whole = run("scope", tmp_path, quick=True)
+    records = {
+        (row, column): {seed: {**record, **time, "hardware": "a GPU"} for seed, record in by_seed.items()}
+        for (row, column), by_seed in whole.records.items()
+        for time in [{"seconds": 300.0, "together": 6} if row == "all classes" else {"seconds": 40.0, "together": 1}]
+    }
+    made = Outcome("scope", whole.experiment, records, {}, {}, tmp_path)
+    shown = load_experiment("scope").show(made).splitlines()
+    assert "| minority classes | 40.0 | 1 | 1.00 | 60.4 | 1.00 |" in shown
+    assert "| all classes | 50.0 | 6 | 1.25, shared device | 77.6 | 1.28 |" in shown
+    assert load_experiment("scope").show(Outcome("scope", whole.experiment, {}, {}, {}, tmp_path))  # nothing recorded
+
+
+# Small versions.
+
+
+def test_quick_imbalance_and_distributions(tmp_path: Path) -> None:
+    outcome = run("imbalance", tmp_path, quick=True)
+    assert "| digits | 928 | 209 | 362 | 357 | 1 | 10 | 5 to 100 | 1 : 20 |" in page(outcome)
+    outcome = run("distributions", tmp_path, quick=True)
+    assert (outcome.folder / "distributions.png").is_file()
+    assert "(distributions.png)" in page(outcome)
+    assert json.loads((outcome.folder / "distributions.json").read_text())["found"] == outcome.found
+
+
+def test_quick_scope_trains_both_scopes_and_times_them(tmp_path: Path) -> None:
+    outcome = run("scope", tmp_path, quick=True)
+    assert {row for row, _ in outcome.records} == {"MTCT", "minority classes", "all classes"}
+    options = {record["config"].get("method.scope") for record in outcome.all_records}
+    assert options == {None, "all"}
+    assert "## Training time" in page(outcome)
+
+
+def test_quick_cost_times_runs_alone(tmp_path: Path) -> None:
+    outcome = run("cost", tmp_path, quick=True)
+    text = page(outcome)
+    assert set(outcome.found) == {"CelebA, DeepID2", "fashion, MTCT"}
+    for spent in outcome.found.values():
+        assert list(spent) == ["cross-entropy", "CRL", "LMLE"]
+        assert all(time["together"] == 1 and time["seconds"] > 0 for own in spent.values() for time in own.values())
+    assert "| 264.8 | 9.74 |" in text
+    assert "| 429.9 | 7.12 |" in text
+    assert ", shared device |" not in text
+
+
+def test_cost_gives_all_methods_as_many_batches_and_shares_no_run() -> None:
+    experiment = load_experiment("cost")
+    for cell in experiment.cells:
+        config = experiment.config(cell, quick=False)
+        assert config.drop_last
+        assert config.batch_size % 5 == 0
+        assert config.validate_every == config.epochs
+    others = [load_experiment(name) for name in ("celeba", "clothing", "eta", "mining", "scope")]
+    shared = {json.dumps(one.config(cell, quick=False).identity()) for one in others for cell in one.cells}
+    assert not shared & {json.dumps(experiment.config(cell, quick=False).identity()) for cell in experiment.cells}
+
+
+@pytest.mark.parametrize("name", ["imbalance", "distributions", "cost"])
+def test_what_was_not_measured_is_said(name: str, tmp_path: Path) -> None:
+    experiment = load_experiment(name)
+    assert "yet" in experiment.show(Outcome(name, experiment, {}, {}, {}, tmp_path))
