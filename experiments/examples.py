@@ -17,7 +17,7 @@ def measure(laboratory):
     data = pictures.open_images(pairs[0][0], laboratory.data_root)
     rows = [
         pictures.ExampleRow(
-            f"{one['label']}: {one['class']}\n1:{one['ratio']:,.0f}".replace("_", " "),
+            f"{_name(one)}\n1:{one['ratio']:,.0f}".replace("_", " "),
             *(pictures.read_images(data, shown[one["label"]][kind]) for kind in ("found", "missed")),
         )
         for one in found["labels"][:DRAWN]
@@ -25,6 +25,10 @@ def measure(laboratory):
     heads = (f"missed by {BASE}, found by {OTHER}", "missed by both")
     pictures.draw_examples(rows, heads, laboratory.pictures / "examples.png")
     return {**found, "shown": shown}
+
+
+def _name(one):
+    return one["label"] if one["class"] == "yes" else f"{one['label']}: {one['class']}"
 
 
 def show(outcome):
@@ -42,7 +46,7 @@ def show(outcome):
         f" {OTHER} alone finds less what {BASE} alone finds.",
     ]
     for rule, words in views.RULE_WORDS.items():
-        rows = [(f"{one['label']}: {one['class']}", f"{one['ratio']:,.0f}", one) for one in found["labels"]]
+        rows = [(_name(one), f"{one['ratio']:,.0f}", one) for one in found["labels"]]
         lines = [_line(*row, rule) for row in [*rows, ("all labels", "", found["all"])]]
         parts.append(f"## {words}\n\n{views.markdown_table(heads, lines)}")
     return "\n\n".join(parts)

@@ -132,7 +132,7 @@ def _side_by_side(missing: Sequence[Planned], together: int | None) -> list[list
         reason = why_not_together(run.config)
         if reason is not None:
             reasons[reason] = None
-        alike.setdefault(run.name if reason else repr(shared_settings(run.config)), []).append(run)
+        alike.setdefault(str(run.folder) if reason else repr(shared_settings(run.config)), []).append(run)
     if (together or 0) > 1 and len(missing) > 1:
         for reason in reasons:
             console.say(f"Runs are trained one after another: {reason}.")

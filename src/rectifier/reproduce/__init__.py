@@ -2,6 +2,6 @@
 
 from rectifier.reproduce.experiment import Cell, Experiment, Laboratory, find_experiments, load_experiment
 from rectifier.reproduce.outcome import Outcome
-from rectifier.reproduce.work import reproduce
+from rectifier.reproduce.work import Request, reproduce
 
-__all__ = ["Cell", "Experiment", "Laboratory", "Outcome", "find_experiments", "load_experiment", "reproduce"]
+__all__ = ["Cell", "Experiment", "Laboratory", "Outcome", "Request", "find_experiments", "load_experiment", "reproduce"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,6 +88,26 @@ class Experiment:
     measure: Callable[[Laboratory], dict[str, Any]] | None = None
     alone: bool = False
 
+    def __post_init__(self) -> None:
+        places = [(cell.row, cell.column) for cell in self.cells]
+        if len(set(places)) < len(places):
+            check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
+        for cell in self.cells:
+            self.base(cell)
+
+    def base(self, cell: Cell) -> Cell | None:
+        """Return the cell that another's gain is counted from."""
+        if isinstance(cell.against, str):
+            return self.cell(cell.against, cell.column)
+        return None if cell.against is None else self.cell(*cell.against)
+
+    def cell(self, row: str, column: str = "") -> Cell:
+        """Return the cell in a row and column."""
+        for cell in self.cells:
+            if (cell.row, cell.column) == (row, column):
+                return cell
+        check.fail("cell", "one of the experiment", f"row {row!r}, column {column!r}")
+
     def config(self, cell: Cell, *, quick: bool, more: Settings | None = None) -> Config:
         """Return what a cell trains."""
         settings = {**self.settings, **cell.settings, **(more or {}), **(self.quick if quick else {})}
@@ -102,13 +123,14 @@ def find_experiments(folder: Path | None = None) -> dict[str, Path]:
     for place in [folder] if folder else near:
         if (place / "__init__.py").is_file():
             files = sorted(path for path in place.glob("*.py") if not path.stem.startswith("_"))
-            return {path.stem.replace("_", "-"): path for path in files if _is_experiment(path)}
+            if found := {path.stem.replace("_", "-"): path for path in files if _is_experiment(path)}:
+                return found
     where = folder or "./experiments and beside the package"
     check.no_file(str(where), "the folder of the experiments", "It is part of the project's repository.")
 
 
 def _is_experiment(path: Path) -> bool:
-    return "\nEXPERIMENT = " in path.read_text(encoding="utf-8")
+    return re.search(r"^EXPERIMENT\b.*=", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def load_experiment(name: str, folder: Path | None = None) -> Experiment:
@@ -121,6 +143,8 @@ def load_experiment(name: str, folder: Path | None = None) -> Experiment:
         package, path.parent / "__init__.py", submodule_search_locations=[str(path.parent)]
     )
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    for loaded in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        del sys.modules[loaded]  # of another folder, perhaps, with files of the same names
     sys.modules[package] = module
     spec.loader.exec_module(module)  # type: ignore[union-attr]
     found = importlib.import_module(f"{package}.{path.stem}").EXPERIMENT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rectifier.compare import RULES
@@ -36,7 +37,8 @@ def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
     axis.axhline(0, color=INK, linewidth=0.8)
     names = [f"{label.replace('_', ' ')} 1:{ratio:,.0f}" for label, ratio in ratios.items()]
     axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-    axis.set_ylabel(f"gain over {cells[0].against}, points ({rule})", color=INK, fontsize=9)
+    base = outcome.base(cells[0])
+    axis.set_ylabel(plain(f"gain over {base.row if base else ''}, points ({rule})"), color=INK, fontsize=9)
     _finish(axis)
     save_figure(figure, outcome.folder / f"{outcome.name}.png")
     return True
@@ -51,7 +53,7 @@ def draw_curve(outcome: Outcome, parameter: str, logarithmic: bool = False) -> N
     columns = list(dict.fromkeys(cell.column for cell in outcome.experiment.cells))
     for number, rule in enumerate(RULES):
         colour = COLOURS[number % len(COLOURS)]
-        for style, column in zip(("-o", "--s", ":^"), columns, strict=False):
+        for style, column in zip(cycle(("-o", "--s", ":^")), columns, strict=False):
             _line(axis, outcome, rule, column, colour, style)
     if logarithmic:
         axis.set_xscale("log")
@@ -89,5 +91,6 @@ def _number(text: str) -> float | None:
 def _finish(axis: Any) -> None:
     axis.grid(axis="y", color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
-    axis.legend(frameon=False, fontsize=8)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(frameon=False, fontsize=8)
     strip(axis)

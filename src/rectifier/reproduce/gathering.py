@@ -41,7 +41,7 @@ def _provenance(outcome: Outcome, command: str) -> str:
     """Say where the numbers come from: command, seeds, hardware, commit."""
     records = outcome.all_records
     if not records:
-        return f"`{command}`"
+        return f"`{command}`; what was found: [{outcome.name}.json]({outcome.name}.json)."
     seeds = {len(by_seed) for by_seed in outcome.records.values()}
     how_many = check.amount(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
     hours = sum(record["seconds"] / record["together"] for record in records) / 3600
@@ -70,6 +70,8 @@ def gather(folder: Path) -> None:
     listed = "\n".join([BEGIN, *rows, END])
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# Results\n\n{BEGIN}{END}\n"
+    if BEGIN in text and END not in text:
+        check.fail(str(readme), f"with {END} behind {BEGIN}", "the first mark alone")
     if BEGIN not in text:
         text += f"\n## Experiments\n\n{BEGIN}{END}\n"
     changed = re.sub(f"{BEGIN}.*?{END}", lambda _: listed, text, flags=re.DOTALL)

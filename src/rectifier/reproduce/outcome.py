@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rectifier import check
 from rectifier.compare import difference, estimate
 from rectifier.compare.outcome import Difference, Estimate
 from rectifier.reproduce.experiment import Cell, Experiment
@@ -38,10 +37,7 @@ class Outcome:
     folder: Path
 
     def cell(self, row: str, column: str = "") -> Cell:
-        for cell in self.experiment.cells:
-            if (cell.row, cell.column) == (row, column):
-                return cell
-        check.fail("cell", "one of the experiment", f"row {row!r}, column {column!r}")
+        return self.experiment.cell(row, column)
 
     def values(
         self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED
@@ -69,9 +65,7 @@ class Outcome:
     def liking(self, cell: Cell) -> Estimate:
         """Return what validation thinks of a cell, under the rule that it prefers."""
         by_seed = self.records.get((cell.row, cell.column), {})
-        return estimate(
-            {str(seed): one["validation"][one["preferred_rule"]][BALANCED] for seed, one in by_seed.items()}
-        )
+        return estimate({str(seed): one["liking"] for seed, one in by_seed.items()})
 
     def gain(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Difference | None:
         """Return the difference to the cell that this one is counted against, paired by seed."""
@@ -87,9 +81,7 @@ class Outcome:
 
     def base(self, cell: Cell) -> Cell | None:
         """Return the cell that this one's gain is counted from."""
-        if isinstance(cell.against, str):
-            return self.cell(cell.against, cell.column)
-        return None if cell.against is None else self.cell(*cell.against)
+        return self.experiment.base(cell)
 
     def ratios(self) -> dict[str, float]:
         """Return the imbalance ratio of each label that a label's scores are recorded of, the lowest first."""

@@ -48,6 +48,8 @@ def record_of(run: Run) -> Record:
         "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
         "together": sessions[-1].get("together", 1),
         "preferred_rule": metrics["preferred_rule"],
+        # What validation thinks of the run under that rule: of tuned offsets, by samples they were not tuned on.
+        "liking": _rounded(run.rules["validation"][metrics["preferred_rule"]]),
         **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
     }
 
@@ -75,7 +77,11 @@ def read_records(folder: Path) -> dict[str, Record]:
         content = read_json(path)
         listed = content.get("runs") if isinstance(content, dict) else None
         if isinstance(listed, list):
-            found |= {one["key"]: one for one in [*listed, *content.get("candidates", [])] if "key" in one}
+            found |= {
+                one["key"]: one
+                for one in [*listed, *content.get("candidates", [])]
+                if isinstance(one, dict) and "key" in one
+            }
     return found
 
 

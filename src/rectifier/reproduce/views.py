@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rectifier import check
 from rectifier.compare import RULES
 from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import Cell
@@ -137,7 +138,7 @@ def _group_gains(outcome: Outcome, groups: Mapping[str, tuple[float, float]] | N
 
 
 def _group_head(name: str, names: Sequence[str]) -> str:
-    return f"{name} ({len(names)} labels)"
+    return f"{name} ({check.amount(len(names), 'label')})"
 
 
 def _members(ratios: Mapping[str, float], groups: Mapping[str, tuple[float, float]] | None) -> dict[str, list[str]]:
@@ -200,7 +201,8 @@ def spread(found: Mapping[str, Any], signed: bool = False) -> str:
     mean, half = found["mean"], found["half_width"]
     if mean is None:
         return ""
-    text = f"{100 * mean:{'+' if signed else ''}.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+    rounded = round(100 * mean, 1) + 0.0  # which is -0.0 no longer
+    text = f"{rounded:{'+' if signed else ''}.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
     return f"**{text}**" if found.get("excludes_zero") else text
 
 

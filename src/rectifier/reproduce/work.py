@@ -13,7 +13,7 @@ from rectifier.compare.suite import Planned, missing_groups, train_group
 from rectifier.config import Config
 from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
 from rectifier.reproduce.gathering import write_page
-from rectifier.reproduce.outcome import BALANCED, Outcome
+from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record, key_of, read_records, record_of, write_results
 from rectifier.runs.atomic import read_json
 from rectifier.runs.folder import Run
@@ -62,18 +62,22 @@ class _Work:
         self._name, self._experiment, self._request = name, experiment, request
         self._path = request.results / f"{name}.json"
         self._known = {} if request.again else read_records(request.results)
+        # What was recorded stays in the file until it is replaced, whatever interrupts the work.
+        self._before: dict[str, Any] = read_json(self._path) if self._path.is_file() else {}
         self._recipes: dict[str, dict[str, Any]] = {}
         self._chosen: dict[Where, dict[str, Any]] = {}
         self._candidates: dict[str, Record] = {}
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, Any] = self._before.get("found") or {}
         self._again: dict[str, Path] = {}
+        self._keys: dict[tuple[str, str, int], str] = {}  # of the runs that are scored, once all is chosen
         self._together = 1 if experiment.alone else request.together
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
 
     def done(self) -> Outcome:
         self._choose()
-        if self._experiment.measure is not None:
-            self._found = self._recorded("found") or (self._measured() if self._request.train else {})
+        self._keys = self._final_keys()
+        if self._experiment.measure is not None and self._request.train and (self._request.again or not self._found):
+            self._found = self._measured()
         self._trained(self._all_configs())
         outcome = self._outcome()
         self._write()
@@ -84,7 +88,9 @@ class _Work:
 
     def _choose(self) -> None:
         """Let validation choose: first how each column is trained, then what is a cell's own."""
-        firsts = {cell.column: cell for cell in reversed(self._experiment.cells)}
+        firsts: dict[str, Cell] = {}
+        for cell in self._experiment.cells:
+            firsts.setdefault(cell.column, cell)
         if self._experiment.recipe:
             found = self._choices(
                 {(cell.row, cell.column): (cell, self._experiment.recipe) for cell in firsts.values()}
@@ -104,16 +110,21 @@ class _Work:
         records = self._trained(everything, scored=False)
 
         def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
-            known = [_liking(records[key]) for config in candidate[1] if (key := key_of(config)) in records]
+            known = [records[key]["liking"] for config in candidate[1] if (key := key_of(config)) in records]
             return sum(known) / len(known) if len(known) == len(seeds) else -1.0  # not all trained, where none may be
 
-        return {where: max(candidates, key=liking)[0] for where, candidates in options.items()}
+        best = {where: max(candidates, key=liking) for where, candidates in options.items()}
+        return {where: candidate[0] for where, candidate in best.items() if liking(candidate) >= 0}
 
     def _config(self, cell: Cell, seed: int, chosen: Mapping[str, Any] | None = None) -> Config:
         chosen = self._chosen.get((cell.row, cell.column), {}) if chosen is None else chosen
         more = {**self._recipes.get(cell.column, {}), **chosen}
         config = self._experiment.config(cell, quick=self._request.quick, more=more)
         return replace(config.with_settings(self._request.settings), seed=seed).anchored()
+
+    def _final_keys(self) -> dict[tuple[str, str, int], str]:
+        cells = self._experiment.cells
+        return {(cell.row, cell.column, s): key_of(self._config(cell, s)) for cell in cells for s in self._seeds}
 
     def _all_configs(self) -> list[Config]:
         return [self._config(cell, seed) for cell in self._experiment.cells for seed in self._seeds]
@@ -139,6 +150,7 @@ class _Work:
             record = record_of(run)
             if not scored:  # it is there to be chosen from, and its test scores are not looked at
                 record.pop("test")
+                self._candidates[record["key"]] = record
             self._known[record["key"]] = record
 
     def _planned(self, key: str, config: Config) -> Planned:
@@ -150,11 +162,6 @@ class _Work:
         return Planned(name, config, folder)
 
     # Beside runs.
-
-    def _recorded(self, name: str) -> Any:
-        """Return a fact of the results as they were, or None."""
-        is_kept = self._path.is_file() and not self._request.again
-        return read_json(self._path).get(name) if is_kept else None
 
     def _measured(self) -> dict[str, Any]:
         """Find what the experiment looks for beside scores."""
@@ -169,7 +176,7 @@ class _Work:
 
     def _folders(self, row: str, column: str = "") -> list[Run]:
         """Return the folders of a cell's runs, which are trained where only records are left of them."""
-        cell = next(one for one in self._experiment.cells if (one.row, one.column) == (row, column))
+        cell = self._experiment.cell(row, column)
         planned = [self._planned(key_of(c), c) for c in (self._config(cell, seed) for seed in self._seeds)]
         for group in missing_groups(planned, self._together):
             train_group(group)
@@ -181,11 +188,10 @@ class _Work:
 
     def _outcome(self) -> Outcome:
         records: dict[Where, dict[int, Record]] = {}
-        for cell in self._experiment.cells:
-            for seed in self._seeds:
-                record = self._known.get(key_of(self._config(cell, seed)))
-                if record is not None and "test" in record:
-                    records.setdefault((cell.row, cell.column), {})[seed] = record
+        for (row, column, seed), key in self._keys.items():
+            record = self._known.get(key)
+            if record is not None and "test" in record:
+                records.setdefault((row, column), {})[seed] = record
         results = self._request.results
         chosen = {("all", column): values for column, values in self._recipes.items()} | self._chosen
         return Outcome(self._name, self._experiment, records, chosen, self._found, results)
@@ -198,8 +204,9 @@ class _Work:
             "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
             "found": self._found,
         }
-        runs = {record["key"]: record for record in outcome.all_records}
-        write_results(self._path, facts, {"runs": runs.values(), "candidates": self._candidates.values()})
+        runs = {one["key"]: one for one in [*self._before.get("runs", ()), *outcome.all_records]}
+        candidates = {one["key"]: one for one in self._before.get("candidates", ())} | self._candidates
+        write_results(self._path, facts, {"runs": runs.values(), "candidates": candidates.values()})
         if not self._request.quick:
             console.say(f"{self._path}: {len(runs)} runs")
 
@@ -208,8 +215,3 @@ def _unfinished(folder: Path) -> Path:
     """Return the folder, or the first with a number behind its name, in which no run is finished."""
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     return next(path for path in chain([folder], numbered) if not Run(path).is_finished)
-
-
-def _liking(record: Record) -> float:
-    """Return what validation thinks of a run, under the rule that it likes best."""
-    return float(record["validation"][record["preferred_rule"]][BALANCED])

@@ -6,12 +6,9 @@ Methods that fill different slots go together: ``crl+logit-adjustment`` rectifie
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rectifier import check
@@ -21,15 +18,14 @@ from rectifier.losses.adjusted import LogitAdjusted
 from rectifier.losses.asymmetric import Asymmetric
 from rectifier.losses.class_weights import cost_weights, effective_number_weights
 from rectifier.losses.design import Design
-from rectifier.losses.entropy import CrossEntropy
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
 from rectifier.losses.lmle import LMLE, ROLES
-from rectifier.losses.objective import Objective
 from rectifier.losses.quintuplet import MARGINS
 from rectifier.losses.ranking import RankedCrossEntropy
 from rectifier.losses.rectified import checked_eta
 from rectifier.losses.triplet import SemiHardTripletLoss
+from rectifier.methods.method import Afterwards, Method, Part, joined
 from rectifier.mixing import Mixup, Remix
 from rectifier.quintuplets import QuintupletSampler
 from rectifier.samplers import (
@@ -40,97 +36,7 @@ from rectifier.samplers import (
     OverSampler,
     ProgressiveSampler,
     SquareRootSampler,
-    UniformSampler,
 )
-
-Options = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Part:
-    """What fills a slot, made when a training begins, and the names of the options that it takes."""
-
-    build: Callable[..., Any]
-    options: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Afterwards:
-    """What is done to the classifier of a trained network, after the publication on decoupling.
-
-    ``crt`` trains it anew, ``lws`` trains a factor for each class, both for some epochs with classes drawn equally
-    often; ``tau`` divides the weights of a class by a power of their norm, chosen on validation.
-    """
-
-    kind: str | None = None
-    epochs: int = 0
-
-
-@dataclass(frozen=True)
-class Method:
-    """One way to train: some slots filled, the others left as plain cross-entropy training has them.
-
-    ========================  =====================================================================================
-    ``loss``                  of a sample, ``build(counts, space, **options)``
-    ``weights``               of classes, ``build(counts, **options)`` gives ``weights`` and ``weights_from``
-    ``rectification``         CRL beside the loss, ``build(counts, **options)`` gives its options of ``Objective``
-    ``objective``             in place of these three, ``build(counts, space, gather=, **options)``
-    ``sampler``               which sample comes, ``build(targets, space, epochs=, **common)``
-    ``mixing``                of images, ``build(counts, space, **options)``
-    ``classifier``            that the network must have: ``"cosine"``
-    ``rounds``                the epochs before which the sampler looks at the features, ``build(epochs, **options)``
-    ``features``              in place of a network's, which is then not trained: ``"hog"``
-    ``afterwards``            what is done to the classifier of the trained network: ``"crt"``, ``"lws"``, ``"tau"``
-    ``posthoc``               what is added to the logits, fitted on validation
-    ``decision``              made from features in place of the classifier: ``"neighbours"``, ``"clusters"``, ``"svm"``
-    ========================  =====================================================================================
-    """
-
-    about: str
-    reference: str = ""
-    loss: Part | None = None
-    weights: Part | None = None
-    rectification: Part | None = None
-    objective: Part | None = None
-    sampler: Part | None = None
-    mixing: Part | None = None
-    classifier: str | None = None
-    rounds: Part | None = None
-    features: str | None = None
-    afterwards: Part | None = None
-    posthoc: str | None = None
-    decision: str | None = None
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """All options that the method takes."""
-        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.options))
-
-    @property
-    def parts(self) -> dict[str, Part]:
-        return {slot: part for slot in SLOTS if isinstance(part := getattr(self, slot), Part)}
-
-    def build(self, slot: str, given: Options, *arguments: Any, **more: Any) -> Any:
-        """Make what fills a slot, with those of the given options that are its own."""
-        part = self.parts[slot]
-        return part.build(*arguments, **more, **{name: given[name] for name in part.options if name in given})
-
-
-SLOTS = tuple(f.name for f in fields(Method) if f.name not in ("about", "reference"))
-_BRINGS = {
-    "weights": "bring class weights",
-    "objective": "bring an objective",
-    "mixing": "mix images",
-    "classifier": "need a classifier of their own",
-    "afterwards": "do something to the classifier afterwards",
-    "posthoc": "add something to the logits",
-}
-_OF_A_NETWORK = ("loss", "weights", "rectification", "objective", "sampler", "mixing", "classifier", "afterwards")
-_EXCLUDES = {  # what a slot leaves nothing to do for
-    "objective": ("which is a whole objective", ("loss", "weights", "rectification", "mixing")),
-    "features": ("which trains no network", _OF_A_NETWORK),
-    "decision": ("which decides without the classifier", ("afterwards",)),
-}
 
 
 def _rectification(**fixed: Any) -> Part:
@@ -194,9 +100,9 @@ _PROGRESSIVE = Part(
     lambda targets, space, *, epochs, batch_size, **common: ProgressiveSampler(targets, space, epochs=epochs, **common)
 )
 _EFFECTIVE = Part(lambda counts, **options: {"weights": effective_number_weights(counts, **options)}, ("beta",))
-_DEFERRED_FROM = 0.8
+DEFERRED_FROM = 0.8
 _DEFERRED = Part(
-    lambda counts, weights_from=_DEFERRED_FROM, **options: {
+    lambda counts, weights_from=DEFERRED_FROM, **options: {
         "weights": effective_number_weights(counts, **{"beta": 0.9999, **options}),
         "weights_from": weights_from,
     },
@@ -332,110 +238,6 @@ METHODS: dict[str, Method] = {
 }
 
 
-def build_objective(
-    name: str, counts: Sequence[Tensor], space: LabelSpace, *, gather: bool = False, **options: Any
-) -> torch.nn.Module:
-    """Make the objective of a method, or of several joined by ``+``, from the counts of the training split.
-
-    It is called as ``objective(logits, targets, features, return_parts=True)`` and gives ``LossParts``.
-
-    >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
-    >>> build_objective("crl+focal", [torch.tensor([90, 10])], space, eta=0.5, gamma=1).alpha
-    tensor([0.2222])
-    """
-    method = find_method(name)
-    check.options_of(f"method {name!r}", options, method.options)
-    if tuple(map(len, counts)) != space.sizes:
-        check.fail("counts", f"those of the label space, {space.sizes}", tuple(map(len, counts)))
-    if method.objective is not None:
-        made: torch.nn.Module = method.build("objective", options, counts, space, gather=gather)
-        return made
-    loss = method.build("loss", options, list(counts), space) if method.loss else CrossEntropy()
-    more: dict[str, Any] = {}
-    for slot in ("weights", "rectification"):
-        more |= method.build(slot, options, list(counts)) if slot in method.parts else {}
-    return Objective(loss, space, gather=gather, **more)
-
-
-def build_sampler(
-    name: str,
-    targets: Tensor,
-    space: LabelSpace,
-    *,
-    epochs: int = 1,
-    batch_size: int = 256,
-    options: Options | None = None,
-    **common: Any,
-) -> EpochSampler[Any]:
-    """Make the sampler of a method over these training targets ``(N, A)``; ``common`` are seed, num_replicas and rank.
-
-    ``epochs`` and ``batch_size`` are the training's, the latter of one process.
-
-    >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
-    >>> len(build_sampler("over-sampling", torch.tensor([[0], [0], [0], [1]]), space))
-    6
-    """
-    method = find_method(name)
-    if method.sampler is None:
-        return UniformSampler(targets, space, **common)
-    more = {"epochs": epochs, "batch_size": batch_size, **common}
-    made: EpochSampler[Any] = method.build("sampler", options or {}, targets, space, **more)
-    return made
-
-
-def check_method(name: str, epochs: int, options: Options) -> None:
-    """Refuse what is wrong with options of a method that are used late, and trainings too short for them."""
-    build_afterwards(name, options)
-    rounds_of(name, epochs, options)
-    if "weights_from" in find_method(name).options:
-        share = options.get("weights_from", _DEFERRED_FROM)
-        if check.is_real(share) and (epochs - 1) / epochs < share <= 1:
-            wanted = f"enough for an epoch after the share {share:g} of training, where the weights of {name} begin"
-            check.fail("epochs", wanted, epochs)
-
-
-def rounds_of(name: str, epochs: int, options: Options) -> frozenset[int]:
-    """Return the epochs before which the sampler of a method looks at the features of all training samples."""
-    method = find_method(name)
-    found: frozenset[int] = frozenset() if method.rounds is None else method.build("rounds", options, epochs)
-    return found
-
-
-def build_mixing(name: str, counts: Sequence[Tensor], space: LabelSpace, options: Options) -> torch.nn.Module | None:
-    """Make what mixes the images of a method, or None."""
-    method = find_method(name)
-    return None if method.mixing is None else method.build("mixing", options, list(counts), space)
-
-
-def build_afterwards(name: str, options: Options) -> Afterwards:
-    """Say what is done to the classifier of a method's trained network."""
-    method = find_method(name)
-    found: Afterwards = Afterwards() if method.afterwards is None else method.build("afterwards", options)
-    if found.kind in ("crt", "lws"):
-        wrong = check.number("retrain_epochs", found.epochs, "a positive integer", check.is_count(found.epochs))
-        check.raise_all([wrong])
-    return found
-
-
-def needed_of_network(name: str, given: Options) -> dict[str, Any]:
-    """Return the options of the network with what the method needs of it.
-
-    >>> needed_of_network("ldam", {"depth": 20})
-    {'depth': 20, 'classifier': 'cosine'}
-    """
-    method = find_method(name)
-    wanted = method.classifier
-    if method.afterwards is not None and method.build("afterwards", {}).kind in ("lws", "tau"):
-        if wanted is not None:
-            check.fail(f"method {name!r}", "one that leaves the classifier linear, whose weights have a length", wanted)
-        wanted = "linear"
-    if wanted is None:
-        return dict(given)
-    if given.get("classifier", wanted) != wanted:
-        check.fail("the network's classifier", f"{wanted} for method {name!r}", repr(given["classifier"]))
-    return {**given, "classifier": wanted} if wanted != "linear" else dict(given)
-
-
 def find_method(name: str) -> Method:
     """Return a method by name, or several joined by ``+``; a misspelt name is answered with the nearest.
 
@@ -446,29 +248,4 @@ def find_method(name: str) -> Method:
     check.raise_all([check.choice("method", each, tuple(METHODS)) for each in names])
     if len(set(names)) < len(names):
         check.fail("method", "of different methods", repr(name))
-    return METHODS[names[0]] if len(names) == 1 else _joined(name, [(each, METHODS[each]) for each in names])
-
-
-def _joined(name: str, methods: list[tuple[str, Method]]) -> Method:
-    filled: dict[str, str] = {}
-    values: dict[str, Any] = {}
-    for own, method in methods:
-        for slot in SLOTS:
-            value = getattr(method, slot)
-            if value is None:
-                continue
-            # A cosine classifier beside another is the same one; everything else there can be but one of.
-            if slot in filled and value != values[slot]:
-                both = f"{filled[slot]} and {own}, which both {_BRINGS.get(slot, f'bring a {slot}')}"
-                check.fail(f"method {name!r}", "of methods that go together", both)
-            filled[slot], values[slot] = own, value
-    for slot, (what, others) in _EXCLUDES.items():
-        beside = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
-        if slot in filled and beside:
-            got = f"{filled[slot]}, {what}, and {beside[0]}"
-            check.fail(f"method {name!r}", "of methods that go together", got)
-    taken = Counter(option for _, method in methods for option in method.options)
-    if twice := [option for option, times in taken.items() if times > 1]:
-        check.fail(f"method {name!r}", "of methods whose options differ", f"{', '.join(twice)} of both")
-    references = dict.fromkeys(method.reference for _, method in methods if method.reference)
-    return Method("; ".join(method.about for _, method in methods), "; ".join(references), **values)
+    return METHODS[names[0]] if len(names) == 1 else joined(name, [(each, METHODS[each]) for each in names])

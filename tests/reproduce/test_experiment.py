@@ -1,0 +1,381 @@
+"""Every experiment of the project can be loaded and trained, and has the paper's numbers where the paper has them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rectifier.config import Config
+from rectifier.data.sources import SOURCES, source_options
+from rectifier.reproduce import Cell, Experiment, Outcome, find_experiments, load_experiment
+from rectifier.reproduce.records import key_of
+from rectifier.reproduce.views import paper_of
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+NAMES = tuple(find_experiments(FOLDER))
+
+
+def load(name: str) -> Experiment:
+    return load_experiment(name, FOLDER)
+
+
+@pytest.fixture(scope="module")
+def paper() -> ModuleType:
+    load("celeba")  # its files are imported as a package
+    import rectifier_experiments.paper as numbers
+
+    return numbers  # type: ignore[no-any-return]
+
+
+# All of them
+
+
+def test_the_papers_tables_and_figures_are_there() -> None:
+    assert {"celeba", "clothing", "deepfashion", "cifar100-balanced", "cifar100-imbalanced"} <= set(NAMES)
+    assert {"gamma", "designs", "eta", "kappa", "mining", "rho"} <= set(NAMES)
+    assert not {"paper", "recipes", "--init--"} & set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_says_what_it_is(name: str) -> None:
+    experiment = load(name)
+    for text in (experiment.title, experiment.source, experiment.about):
+        assert text.strip() == text
+        assert len(text) > 8
+        assert "\n" not in text
+    assert not experiment.title.endswith(".")  # a heading
+    assert not experiment.source.endswith(".")  # the page ends this sentence
+    assert experiment.about.endswith(".")
+    assert experiment.seeds >= 1
+    assert experiment.cells or experiment.measure is not None
+
+
+def choices(experiment: Experiment, cell: Cell) -> Iterator[dict[str, Any]]:
+    """Yield every combination of settings that validation may choose for a cell."""
+    open_settings = {**experiment.recipe, **cell.choose}
+    for values in product(*open_settings.values()):
+        yield dict(zip(open_settings, values, strict=True))
+
+
+def data_options(config: Config) -> tuple[str, dict[str, str]]:
+    name, _, options = config.data.partition(":")
+    return name, dict(entry.split("=", 1) for entry in options.split(",") if entry)
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_can_be_trained(name: str, quick: bool) -> None:
+    experiment = load(name)
+    for cell in experiment.cells:
+        for chosen in choices(experiment, cell):
+            config = experiment.config(cell, quick=quick, more=chosen)
+            source, options = data_options(config)
+            assert source in SOURCES
+            assert set(options) <= set(source_options(source))
+            assert not (quick and SOURCES[source].on_disk), "the quick version must do without files"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_cells_ask_for_is_trained(name: str) -> None:
+    experiment = load(name)
+    for cell in experiment.cells:
+        config = experiment.config(cell, quick=False)
+        wanted = {key: value for key, value in {**experiment.settings, **cell.settings}.items() if key != "preset"}
+        assert config.with_settings(wanted) == config
+        for chosen in choices(experiment, cell):
+            with_it = experiment.config(cell, quick=False, more=chosen)
+            assert with_it.with_settings(chosen) == with_it
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_stands_in_a_place_of_its_own(name: str) -> None:
+    cells = load(name).cells
+    assert not [where for where, n in Counter((cell.row, cell.column) for cell in cells).items() if n > 1]
+    for text in {cell.row for cell in cells} | {cell.column for cell in cells}:
+        assert "|" not in text  # it would end a cell of the page's table
+        assert text.strip() == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_two_cells_train_the_same_run(name: str) -> None:
+    experiment = load(name)
+    keys = Counter(key_of(experiment.config(cell, quick=False)) for cell in experiment.cells if not cell.choose)
+    assert set(keys.values()) <= {1}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gains_are_counted_from_cells_that_are_there(name: str) -> None:
+    experiment = load(name)
+    outcome = Outcome(name, experiment, {}, {}, {}, Path())
+    for cell in experiment.cells:
+        base = outcome.base(cell)
+        assert (base is None) == (cell.against is None)
+        assert base is not cell
+        assert base is None or any(base is other for other in experiment.cells)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_validation_may_choose_is_a_choice(name: str) -> None:
+    experiment = load(name)
+    for choice in [experiment.recipe, *(cell.choose for cell in experiment.cells)]:
+        assert all(len(set(values)) > 1 for values in choice.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_papers_numbers_are_percent(name: str) -> None:
+    for cell in load(name).cells:
+        numbers = cell.paper.values() if isinstance(cell.paper, dict) else [cell.paper]
+        assert all(number is None or 1 < number < 100 for number in numbers)
+
+
+# What the paper has: read off its tables by hand.
+
+
+def found(name: str, row: str, column: str = "", label: str = "mean") -> float | None:
+    (cell,) = [cell for cell in load(name).cells if (cell.row, cell.column) == (row, column)]
+    return paper_of(cell, label)
+
+
+@pytest.mark.parametrize(
+    ("method", "label", "number"),
+    [
+        ("CRL", "mean", 87),
+        ("CRL", "Bald", 99),
+        ("CRL", "Attractive", 81),
+        ("CRL", "Blurry", 86),
+        ("CRL", "No_Beard", 93),
+        ("LMLE", "mean", 84),
+        ("LMLE", "Mustache", 73),
+        ("LMLE", "Bangs", 98),
+        ("DeepID2", "mean", 81),
+        ("DeepID2", "5_o_Clock_Shadow", 85),
+        ("Threshold-Adjustment", "Young", 24),
+        ("Threshold-Adjustment", "No_Beard", 15),
+        ("Triplet-kNN", "Blurry", 43),
+        ("PANDA", "Male", 99),
+        ("ANet", "mean", 80),
+        ("Over-Sampling", "Rosy_Cheeks", 90),
+        ("Down-Sampling", "mean", 78),
+        ("Cost-Sensitive", "Rosy_Cheeks", 92),
+    ],
+)
+def test_table_3(method: str, label: str, number: float) -> None:
+    assert found("celeba", method, label=label) == number
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "column", "number"),
+    [
+        ("clothing", "DDAN", "", 31.64),  # Table 5
+        ("clothing", "MTCT", "", 73.53),
+        ("clothing", "Threshold-Adjustment", "", 74.72),
+        ("clothing", "LMLE", "", 75.77),
+        ("clothing", "CRL", "", 80.42),
+        ("deepfashion", "ResNet50", "mean", 52.20),  # Table 7
+        ("deepfashion", "ResNet50 + CRL", "mean", 54.56),
+        ("cifar100-balanced", "CE", "CifarNet", 56.5),  # Table 8
+        ("cifar100-balanced", "CE", "DenseNet", 74.0),
+        ("cifar100-imbalanced", "bln(1)", "ResNet32", 48.2),  # Table 9
+        ("cifar100-imbalanced", "imb(1)", "ResNet32", 42.1),
+        ("cifar100-imbalanced", "imb(1) + CRL", "ResNet32", 45.2),
+        ("cifar100-imbalanced", "imb(1) + CRL", "DenseNet", 49.5),
+        ("cifar100-imbalanced", "bln(1)", "HOG+kNN", 7.3),
+        ("cifar100-imbalanced", "imb(1)", "HOG+kNN", 6.5),
+        ("mining", "CRL without hard mining", "fashion", 78.89),  # Table 11
+        ("mining", "LMLE", "fashion", 75.77),
+        ("rho", "rho 10%", "fashion", 77.82),  # Table 13
+        ("rho", "rho 30%", "fashion", 79.29),
+        ("rho", "rho 50%", "fashion", 80.42),
+    ],
+)
+def test_tables_5_to_13(name: str, row: str, column: str, number: float) -> None:
+    assert found(name, row, column) == number
+
+
+def paper_gain(name: str, row: str, column: str) -> float:
+    experiment = load(name)
+    outcome = Outcome(name, experiment, {}, {}, {}, Path())
+    cell = outcome.cell(row, column)
+    base = outcome.base(cell)
+    assert base is not None
+    ours, theirs = paper_of(cell), paper_of(base)
+    assert ours is not None
+    assert theirs is not None
+    return ours - theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "gains"),
+    [
+        ("cifar100-imbalanced", "imb(1) + CRL", {"CifarNet": 2.0, "ResNet32": 3.1, "DenseNet": 3.2}),
+        ("cifar100-balanced", "+ CRL", {"CifarNet": 3.6, "ResNet32": 1.2, "DenseNet": 0.8}),
+        ("designs", "class level, relative", {"CelebA": 6.32, "fashion": 6.89}),
+        ("designs", "class level, distribution", {"CelebA": 4.90, "fashion": 4.32}),
+        ("designs", "instance level, absolute", {"CelebA": 5.30, "fashion": 4.90}),
+        ("designs", "instance level, distribution", {"CelebA": 3.45, "fashion": 2.87}),
+    ],
+)
+def test_the_papers_gains_come_out_of_its_numbers(name: str, row: str, gains: dict[str, float]) -> None:
+    assert {column: paper_gain(name, row, column) for column in gains} == pytest.approx(gains, abs=0.001)
+
+
+def test_the_attributes_of_celeba_are_forty_in_the_papers_order(paper: ModuleType) -> None:
+    assert len(set(paper.ATTRIBUTES)) == 40
+    assert paper.ATTRIBUTES[0] == "Attractive"
+    assert paper.ATTRIBUTES[19] == "No_Beard"  # 1:5, the last of the first half
+    assert paper.ATTRIBUTES[20] == "Bangs"  # 1:6
+    assert paper.ATTRIBUTES[-1] == "Bald"
+    assert all(set(numbers) == {*paper.ATTRIBUTES, "mean"} for numbers in paper.CELEBA.values())
+
+
+def test_the_papers_means_of_celeba_are_those_of_its_columns(paper: ModuleType) -> None:
+    for method, numbers in paper.CELEBA.items():
+        mean = sum(numbers[label] for label in paper.ATTRIBUTES) / 40
+        assert abs(mean - numbers["mean"]) < 1, method
+
+
+@pytest.mark.parametrize(("method", "bottom", "top"), [("LMLE", 7, -2), ("CRL", 5, 6)])
+def test_table_4_comes_out_of_table_3(paper: ModuleType, method: str, bottom: int, top: int) -> None:
+    def gain(labels: tuple[str, ...]) -> float:
+        ours, theirs = paper.CELEBA[method], paper.CELEBA["DeepID2"]
+        return sum(ours[label] - theirs[label] for label in labels) / len(labels)
+
+    assert abs(gain(paper.ATTRIBUTES[:20]) - bottom) <= 0.5
+    assert abs(gain(paper.ATTRIBUTES[20:]) - top) <= 0.5
+
+
+def test_the_means_of_deepfashion_are_those_of_its_groups(paper: ModuleType) -> None:
+    for numbers in paper.DEEPFASHION.values():
+        groups = [number for name, number in numbers.items() if name != "mean"]
+        assert len(groups) == 5
+        assert abs(sum(groups) / 5 - numbers["mean"]) < 0.15  # the paper's means are 0.12 and 0.09 below
+
+
+def test_one_number_of_the_paper_is_the_same_wherever_it_stands(paper: ModuleType) -> None:
+    assert paper.XDOMAIN["CRL"] == paper.MINING["CRL"] == paper.SCOPE["minority"] == paper.RHO[0.5] == 80.42
+    assert paper.XDOMAIN["LMLE"] == paper.MINING["LMLE"]
+    assert round(paper.XDOMAIN["CRL"] - paper.XDOMAIN["MTCT"], 2) == paper.DESIGN_GAINS["X-Domain"]["class", "relative"]
+    assert paper.SCOPE_HOURS["minority"] == paper.HOURS["X-Domain"]["CRL"] == 60.4
+    assert math.isclose(paper.HOURS["CelebA"]["LMLE"] / paper.HOURS["CelebA"]["CRL"], 9.7, abs_tol=0.05)
+    assert math.isclose(paper.HOURS["X-Domain"]["LMLE"] / paper.HOURS["X-Domain"]["CRL"], 7.1, abs_tol=0.05)
+
+
+# Config
+
+
+def plain(**settings: Any) -> Experiment:
+    return Experiment("Title", "Source", "About.", show=lambda _: "", **settings)
+
+
+def test_a_cell_goes_over_the_experiment_and_a_choice_over_both() -> None:
+    experiment = plain(settings={"data": "digits", "lr": 0.1, "epochs": 3, "method": "ce"}, quick={"epochs": 1})
+    cell = Cell("crl", settings={"lr": 0.2, "method": "crl", "eta": 0.5})
+    config = experiment.config(cell, quick=False)
+    assert (config.data, config.lr, config.epochs, config.method) == ("digits", 0.2, 3, "crl")
+    assert config.method_options == {"eta": 0.5}
+    assert experiment.config(cell, quick=False, more={"lr": 0.3, "eta": 1.0}).lr == 0.3
+    assert experiment.config(cell, quick=True, more={"lr": 0.3}).epochs == 1
+    assert experiment.config(Cell("ce"), quick=False).lr == 0.1
+
+
+def test_a_preset_comes_first() -> None:
+    experiment = plain(settings={"preset": "cifar100", "epochs": 7})
+    config = experiment.config(Cell("crl", settings={"data": "cifar100:imb=1"}), quick=False)
+    assert (config.data, config.epochs, config.batch_size) == ("cifar100:imb=1", 7, 256)
+    other = experiment.config(Cell("faces", settings={"preset": "celeba"}), quick=False)
+    assert (other.network, other.epochs) == ("deepid2", 7)
+
+
+def test_a_wrong_setting_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'epochs'"):
+        plain(settings={"epoch": 7}).config(Cell("ce"), quick=False)
+
+
+# Folders
+
+
+def write_experiment(folder: Path, name: str, title: str = "Mine", body: str | None = None) -> Path:
+    """Write a folder with an experiment of two short cells, on generated data."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "numbers.py").write_text("PAPER = {'ce': 61.0, 'crl': 64.5}\n")
+    (folder / f"{name}.py").write_text(body or MINE.replace("TITLE", title))
+    return folder
+
+
+MINE = """
+from rectifier.reproduce import Cell, Experiment, views
+
+from .numbers import PAPER
+
+EXPERIMENT = Experiment(
+    title="TITLE",
+    source="Nobody's question",
+    about="It takes a second.",
+    show=views.table(),
+    settings={
+        "data": "shapes:samples=96,size=16,ratio=4,labels=shape=3,validation=20,test=20",
+        **{"network": "mlp", "epochs": 1, "batch_size": 32, "tensorboard": False, "features": False},
+    },
+    cells=[
+        Cell("CE", settings={"method": "ce"}, paper=PAPER["ce"]),
+        Cell("CRL", settings={"method": "crl", "eta": 0.5}, paper=PAPER["crl"], against="CE"),
+    ],
+    quick={"epochs": 1},
+    seeds=2,
+)
+"""
+
+
+def test_experiments_of_any_folder_are_found_and_may_import_each_other(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "somewhere", "of_mine", "Loaded from somewhere")
+    (folder / "_draft.py").write_text("\nEXPERIMENT = None\n")
+    assert find_experiments(folder) == {"of-mine": folder / "of_mine.py"}
+    experiment = load_experiment("of-mine", folder)
+    assert experiment.title == "Loaded from somewhere"
+    assert [cell.paper for cell in experiment.cells] == [61.0, 64.5]
+
+
+def test_two_folders_may_have_experiments_of_one_name(tmp_path: Path) -> None:
+    folders = [write_experiment(tmp_path / name, "namesake", f"Of {name}") for name in ("first", "second")]
+    (folders[1] / "numbers.py").write_text("PAPER = {'ce': 1.0, 'crl': 2.0}\n")
+    loaded = [load_experiment("namesake", folder) for folder in folders]
+    assert [experiment.title for experiment in loaded] == ["Of first", "Of second"]
+    assert [[cell.paper for cell in experiment.cells] for experiment in loaded] == [[61.0, 64.5], [1.0, 2.0]]
+
+
+def test_the_folder_here_comes_before_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert set(find_experiments()) == set(NAMES)
+    write_experiment(tmp_path / "experiments", "local")
+    assert set(find_experiments()) == {"local"}
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"Expected experiment to be one of .*'celeba'.*Did you mean 'celeba'"):
+        load("celebA")
+    with pytest.raises(ValueError, match="but got 'paper'"):
+        load("paper")
+
+
+def test_what_is_no_experiment_is_named(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "odd", "oddity", body="\nEXPERIMENT = {'title': 'A dictionary'}\n")
+    with pytest.raises(ValueError, match=r"Expected EXPERIMENT of .*oddity\.py to be an Experiment, but got dict"):
+        load_experiment("oddity", folder)
+
+
+@pytest.mark.parametrize("made", ["nothing", "an empty folder"])
+def test_a_folder_that_has_no_experiments(tmp_path: Path, made: str) -> None:
+    if made != "nothing":
+        (tmp_path / "gone").mkdir()
+    with pytest.raises(
+        FileNotFoundError, match=r"Expected .*gone to be the folder of the experiments, but got nothing"
+    ):
+        find_experiments(tmp_path / "gone")

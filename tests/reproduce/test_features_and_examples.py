@@ -1,0 +1,323 @@
+"""Neighbourhoods in feature space, and examples that one run misses and another finds."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+from PIL import Image
+from torch import Tensor
+
+from rectifier.compare import RULES
+from rectifier.config import Config
+from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
+from rectifier.labels import LabelSpace
+from rectifier.reproduce import Outcome, load_experiment, neighbourhoods, pictures, reproduce
+from rectifier.reproduce.neighbourhoods import features_of, mean_silhouette, overwhelmed_share, plane
+from rectifier.reproduce.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
+from rectifier.reproduce.work import Request
+from rectifier.runs.atomic import write_json
+from rectifier.runs.folder import Run
+from rectifier.runs.predictions import Predictions
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+# Neighbours and silhouettes, with a slow twin each.
+
+
+def slow_overwhelmed_share(features: Tensor, minority: Tensor, majority: Tensor, k: int) -> float:
+    points, overwhelmed = features.tolist(), []
+    for i, point in enumerate(points):
+        if minority[i]:
+            others = sorted((math.dist(point, other), j) for j, other in enumerate(points) if j != i)
+            strangers = sum(bool(majority[j]) for _, j in others[:k])
+            overwhelmed.append(strangers > k / 2)
+    return sum(overwhelmed) / len(overwhelmed)
+
+
+def slow_mean_silhouette(features: Tensor, classes: Tensor, minority: int) -> float:
+    points, found = list(zip(features.tolist(), classes.tolist(), strict=True)), []
+    for i, (point, own) in enumerate(points):
+        if own != minority:
+            continue
+        distances: dict[int, list[float]] = {}
+        for j, (other, its) in enumerate(points):
+            if j != i:
+                distances.setdefault(its, []).append(math.dist(point, other))
+        means = {its: sum(each) / len(each) for its, each in distances.items()}
+        inside, nearest = means.pop(own), min(means.values())
+        found.append((nearest - inside) / max(nearest, inside))
+    return sum(found) / len(found)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_overwhelmed_share_is_that_of_the_slow_twin(seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    n, k = 12 + seed, 1 + seed % 7
+    # Whole numbers, so that many distances are equal; samples of kind 2 are neither rare nor frequent.
+    features = torch.randint(0, 4, (n, 2), generator=random).float()
+    kind = torch.cat([torch.tensor([0, 1]), torch.randint(0, 3, (n - 2,), generator=random)])
+    expected = slow_overwhelmed_share(features, kind == 0, kind == 1, k)
+    assert overwhelmed_share(features, kind == 0, kind == 1, k) == pytest.approx(expected)
+
+
+def test_overwhelmed_share_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, minority = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3 == 0
+    whole = overwhelmed_share(features, minority, ~minority, 5)
+    monkeypatch.setattr(neighbourhoods, "_CHUNK", 7)
+    assert (
+        overwhelmed_share(features, minority, ~minority, 5)
+        == whole
+        == pytest.approx(slow_overwhelmed_share(features, minority, ~minority, 5))
+    )
+
+
+def clusters(distance: float) -> tuple[Tensor, Tensor]:
+    """Three clusters of 15 samples, at this distance from each other."""
+    classes = torch.arange(45) % 3
+    noise = torch.randn(45, 3, generator=torch.Generator().manual_seed(1))
+    return distance * torch.eye(3)[classes] + noise, classes
+
+
+def test_separate_clusters_overwhelm_nobody() -> None:
+    features, classes = clusters(100)
+    assert overwhelmed_share(features, classes == 2, classes != 2, 10) == 0
+    assert mean_silhouette(features, classes, 2) > 0.95
+
+
+def test_scattered_minority_is_overwhelmed() -> None:
+    features, classes = clusters(100)
+    alone = torch.tensor([0, 1, 5])  # one sample of each cluster
+    minority = torch.zeros(45, dtype=torch.bool)
+    minority[alone] = True
+    assert overwhelmed_share(features, minority, ~minority, 10) == 1
+    assert mean_silhouette(features, torch.where(minority, 3, classes), 3) < 0
+
+
+def test_neighbourhoods_do_not_depend_on_order_place_or_scale() -> None:
+    features, classes = clusters(1.5)
+    order = torch.randperm(45, generator=torch.Generator().manual_seed(2))
+    moved = 7 * features[order] + 100
+    share = overwhelmed_share(features, classes == 2, classes != 2, 9)
+    assert 0 < share < 1
+    assert overwhelmed_share(moved, classes[order] == 2, classes[order] != 2, 9) == share
+    silhouette = mean_silhouette(features, classes, 2)
+    assert mean_silhouette(moved, classes[order], 2) == pytest.approx(silhouette, abs=1e-4)
+    assert silhouette == pytest.approx(slow_mean_silhouette(features, classes, 2), abs=1e-6)
+
+
+def test_neighbours_must_be_there() -> None:
+    features, minority = torch.zeros(4, 2), torch.tensor([True, False, False, False])
+    with pytest.raises(ValueError, match="Expected k to be a positive integer below 4"):
+        overwhelmed_share(features, minority, ~minority, 4)
+    with pytest.raises(ValueError, match="Expected minority to be a mask of at least one sample"):
+        overwhelmed_share(features, minority & ~minority, minority, 1)
+
+
+def test_plane_keeps_clusters_together() -> None:
+    features, classes = clusters(100)
+    places = plane(features)
+    assert places.shape == (45, 2)
+    assert torch.equal(places, plane(features))
+    assert mean_silhouette(places, classes, 2) > 0.5
+    assert not plane(torch.ones(5, 3)).any()  # a network that looks at nothing
+
+
+# Examples.
+
+TARGETS = [1, 1, 1, 1, 1, 0, 0, 0, -1]  # class 1 is rare
+BASE = [0, 0, 0, 1, 1, 0, 1, 0, 1]
+OTHER = [1, 1, 0, 0, 1, 1, 1, 0, 0]
+
+
+def test_known_decisions_are_exchanged_as_expected() -> None:
+    masks = exchange(torch.tensor(TARGETS), torch.tensor(BASE), torch.tensor(OTHER), 1)
+    where = {name: mask.nonzero()[:, 0].tolist() for name, mask in masks._asdict().items()}
+    assert where == {"missed": [0, 1, 2], "found": [0, 1], "lost": [3], "alarms": [6], "other_alarms": [5, 6]}
+
+
+def write_run(path: Path, decided: list[list[int]], preferred: str = "argmax", seed: int = 0) -> Run:
+    """Write what these functions read of a run: decisions as logits; ``prior`` sees no hats, ``tuned`` sees all."""
+    space = LabelSpace.from_names({"even": ["no", "yes"], "hat": ["no", "yes"]})
+    run = Run.create(path, replace(Config("shapes"), seed=seed))
+    counts = {"even": {"no": 6, "yes": 5}, "hat": {"no": 90, "yes": 2}}
+    write_json(path / "data.json", {"counts": {"train": counts, "test": counts}, **json.loads(space.to_json())})
+    columns = torch.tensor(decided)
+    logits = torch.stack([1.0 - columns, columns], dim=2).flatten(1)
+    targets = torch.stack([torch.zeros(len(TARGETS), dtype=torch.int64), torch.tensor(TARGETS)], dim=1)
+    ids = tuple(f"image{i}" for i in range(len(TARGETS)))
+    run.save_predictions("test", Predictions(logits, targets, ids, space))
+    never, always = [0.0, 0.0, 9.0, 0.0], [0.0, 0.0, 0.0, 9.0]
+    offsets = {"argmax": [0.0] * 4, "prior": never, "tuned": always}
+    write_json(path / "rules.json", {"preferred": preferred, "offsets": offsets})
+    return run
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Run, Run]:
+    base = write_run(tmp_path / "base", [[0, k] for k in BASE], "prior")
+    return base, write_run(tmp_path / "other", [[0, k] for k in OTHER], "tuned")
+
+
+def test_known_runs_give_the_expected_counts(pair: tuple[Run, Run]) -> None:
+    found = count_exchanges([pair], ["argmax", "prior", "preferred"], most=1)
+    (hat,) = found["labels"]
+    assert {key: hat[key] for key in ("label", "class", "ratio", "rare", "others")} == {
+        **{"label": "hat", "class": "yes", "ratio": 45.0},
+        **{"rare": 5, "others": 3},
+    }
+
+    def counts(rule: str) -> list[int]:
+        return [hat["rules"][rule][name]["0"] for name in ("missed", "found", "lost", "alarms", "other_alarms")]
+
+    assert counts("argmax") == [3, 2, 1, 1, 2]
+    assert counts("prior") == [5, 0, 0, 0, 0]
+    assert counts("preferred") == [5, 5, 0, 0, 3]  # the base prefers never, the other always
+    # Of label "even" yes is the rarer class, and no test image is of it; nobody says so either.
+    assert found["all"]["rare"] == 5
+    assert found["all"]["others"] == 3 + 9
+    assert found["all"]["rules"] == hat["rules"]
+
+
+def test_examples_are_the_first_of_their_kind(pair: tuple[Run, Run]) -> None:
+    shown = find_examples(*pair, most=2)
+    assert list(shown) == ["hat", "even"]  # the most imbalanced first
+    assert shown["hat"] == {"found": ["image0", "image1"], "missed": ["image2"]}
+    assert find_examples(*pair, most=1, rule="prior")["hat"] == {
+        "found": [],
+        "missed": [f"image{i}" for i in range(pictures.EACH)],
+    }
+
+
+def test_runs_of_other_seeds_are_not_compared(pair: tuple[Run, Run], tmp_path: Path) -> None:
+    later = write_run(tmp_path / "later", [[0, k] for k in OTHER], seed=1)
+    with pytest.raises(ValueError, match=r"Expected test images and seed of .*later to be those of .*base"):
+        count_exchanges([(pair[0], later)], ["argmax"], most=1)
+
+
+def test_images_are_read_by_their_ids(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), np.uint8)
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    space, split = LabelSpace.from_sizes([2]), torch.tensor([0, 1, 2])
+    ids, targets = ("a", "b", "c"), torch.tensor([[0], [1], [0]])
+    for images in (ImageArray(pixels), ImageFiles(tmp_path, ("0.png", "1.png", "2.png"))):
+        data = ImageData("tiny", images, targets, space, split, ids)
+        read = pictures.read_images(data, ["c", "a"])
+        assert np.array_equal(np.stack(read), pixels[[2, 0]])
+        with pytest.raises(ValueError, match=r"'tiny' to be what the run was trained on, but got .* image 'd'"):
+            pictures.read_images(data, ["a", "d"])
+
+
+def test_frames_say_who_was_found(tmp_path: Path) -> None:
+    grey = [np.full((8, 6, 1), 128, np.uint8)]
+    path = tmp_path / "new" / "picture.png"
+    for found, missed in ((grey, []), ([], grey * 3), (grey, grey)):
+        draw_examples([ExampleRow("hat", found, missed), ExampleRow("no hat", [], [])], ("left", "right"), path)
+        shades = np.asarray(Image.open(path).convert("RGB"))
+        for colour, images in ((pictures.GREEN, found), (pictures.RED, missed)):
+            own = np.round(255 * np.array(to_rgb(colour)))
+            # The heads have the same colours: a frame has many more pixels.
+            assert ((shades == own).all(2).sum() > 1000) == bool(images)
+
+
+# The experiments, in small.
+
+
+def run_quick(name: str, folder: Path) -> Outcome:
+    settings = {"accelerator": "cpu"}
+    request = Request(results=folder / "results", runs=folder / "runs", settings=settings, seeds=2, quick=True)
+    return reproduce(name, load_experiment(name, EXPERIMENTS), request)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("quick")
+    for name in ("features", "examples"):
+        run_quick(name, folder)
+    return folder
+
+
+def recorded(folder: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "results" / f"{name}.json").read_text())
+    return content
+
+
+def test_features_are_measured_and_drawn(quick: Path) -> None:
+    found = recorded(quick, "features")["found"]
+    rows = ["bln(1)", "imb(1)", "imb(1) + CRL"]
+    assert list(found["rows"]) == list(found["maps"]) == rows
+    images = [found["classes"][role]["images"] for role in ("Maj-1", "Maj-2", "Min-1")]
+    assert images[0] > images[1] > images[2]
+    for row in rows:
+        for measure in ("overwhelmed", "silhouette", "overwhelmed_of_all"):
+            assert list(found["rows"][row][measure]) == ["0", "1"]
+        assert [len(places["x"]) == len(places["y"]) > 1 for places in found["maps"][row].values()] == [True] * 3
+    with Image.open(quick / "results" / "features.png") as picture:
+        assert picture.size[0] > 2 * picture.size[1]
+    page = (quick / "results" / "features.md").read_text()
+    assert all(f"| {row} |" in page for row in rows)
+
+
+def test_features_are_shown_without_the_runs(tmp_path: Path) -> None:
+    outcome = run_quick("features", tmp_path)
+    rmtree(tmp_path / "runs")
+    drawn = tmp_path / "results" / "features.png"
+    drawn.unlink()
+    assert "(features.png)" in outcome.experiment.show(outcome)
+    assert drawn.is_file()
+    assert outcome.experiment.show(replace(outcome, found={})) == "Nothing is measured yet."
+
+
+def test_features_that_were_not_saved_are_found_again(quick: Path, tmp_path: Path) -> None:
+    one = next(Run(path) for path in sorted((quick / "runs").iterdir()) if Run(path).config.features)
+    saved, targets = features_of(one)
+    other = Run(tmp_path)
+    for name in ("config.json", "data.json", "weights.safetensors"):
+        (tmp_path / name).write_bytes((one.path / name).read_bytes())
+    other.save_predictions("test", replace(one.predictions("test"), features=None))
+    again, same = features_of(other)
+    torch.testing.assert_close(again, saved, atol=1e-3, rtol=2e-3)  # they are saved in half precision
+    assert torch.equal(targets, same)
+
+
+def test_examples_are_counted_and_drawn_beside_the_data(quick: Path) -> None:
+    content = recorded(quick, "examples")
+    found = content["found"]
+    ratios = [one["ratio"] for one in found["labels"]]
+    assert ratios == sorted(ratios, reverse=True)
+    assert set(found["shown"]) <= {one["label"] for one in found["labels"]}
+    assert (quick / "pictures" / "examples.png").is_file()
+    assert not (quick / "results" / "examples.png").exists()
+    page = (quick / "results" / "examples.md").read_text()
+    assert "`pictures/examples.png`" in page
+    assert page.count("| all labels |") == len(RULES) + 1
+    assert str(quick) not in page
+
+
+def test_counts_of_examples_agree_with_the_scores(quick: Path) -> None:
+    """What is missed is what sensitivity lacks, and the balance is what the other run has more of it."""
+    found = recorded(quick, "examples")["found"]
+    runs = [Run(path) for path in sorted((quick / "runs").iterdir())]
+    labels = {one["label"] for one in found["labels"]}
+    runs = [run for run in runs if labels <= set(run.space.names) and run.config.seed < 2]
+    base = {str(run.config.seed): run.metrics["test"]["rules"] for run in runs if run.config.method == "ce"}
+    other = {str(run.config.seed): run.metrics["test"]["rules"] for run in runs if run.config.method == "crl"}
+    assert set(base) == set(other) == {"0", "1"}
+    for one in found["labels"]:
+        for rule in RULES:
+            counts = one["rules"][rule]
+            for seed in base:
+                before, after = (side[seed][rule]["labels"][one["label"]]["sensitivity"] for side in (base, other))
+                assert counts["missed"][seed] / one["rare"] == pytest.approx(1 - before[one["class"]])
+                balance = counts["found"][seed] - counts["lost"][seed]
+                assert balance / one["rare"] == pytest.approx(after[one["class"]] - before[one["class"]])

@@ -1,0 +1,168 @@
+"""Pages of results: what they say of an experiment, and the list of all of them in the folder's README."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_outcome import made_outcome
+
+from rectifier.reproduce import Cell, Outcome
+from rectifier.reproduce.gathering import BEGIN, END, gather, write_page
+from rectifier.reproduce.records import write_results
+
+CELLS = [Cell("ce"), Cell("crl", against="ce")]
+
+
+def write(folder: Path, name: str, title: str, runs: int) -> None:
+    write_results(
+        folder / f"{name}.json",
+        {"experiment": name, "title": title},
+        {"runs": [{"key": f"{name}{i}"} for i in range(runs)], "candidates": [{"key": "c"}]},
+    )
+
+
+def readme(folder: Path) -> str:
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def listed(text: str) -> list[list[str]]:
+    """Return the lines of the list between the marks: name, link, title, runs."""
+    (between,) = re.findall(f"{BEGIN}\n(.*?)\n{END}", text, re.DOTALL)
+    _, rule, *rows = between.splitlines()
+    assert set(rule) <= set("|-: ")
+    found = [re.fullmatch(r"\| \[(.+?)\]\((.+?)\) \| (.+) \| (\d+) \|", row) for row in rows]
+    return [list(match.groups()) for match in found if match] if all(found) else []
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    write(tmp_path, "eta", "The weight η, 1:43 & so on", 16)
+    write(tmp_path, "celeba", "CelebA, 40 attributes", 3)
+    (tmp_path / "speed.json").write_text('{"hardware": "H200", "rows": []}')
+    (tmp_path / "list.json").write_text("[1, 2]")
+    return tmp_path
+
+
+EXPECTED = [
+    ["celeba", "celeba.md", "CelebA, 40 attributes", "3"],
+    ["eta", "eta.md", "The weight η, 1:43 & so on", "16"],
+]
+
+
+def test_a_list_is_made_where_there_is_none(results: Path) -> None:
+    gather(results)
+    assert readme(results).startswith("# ")
+    assert listed(readme(results)) == EXPECTED
+
+
+def test_what_stands_between_the_marks_is_replaced_and_nothing_else(results: Path) -> None:
+    before, after = "# Ours\n\nWords, \\1 and \\g<0>.\n\n", "\n\n## Speed\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    (results / "README.md").write_text(f"{before}{BEGIN}\n| old |\n{END}{after}", encoding="utf-8")
+    gather(results)
+    text = readme(results)
+    assert text.startswith(before + BEGIN)
+    assert text.endswith(END + after)
+    assert "old" not in text
+    assert listed(text) == EXPECTED
+
+
+def test_a_readme_without_marks_keeps_its_words_and_gets_a_list(results: Path) -> None:
+    words = "# Ours\n\nWords.\n"
+    (results / "README.md").write_text(words, encoding="utf-8")
+    gather(results)
+    assert readme(results).startswith(words)
+    assert listed(readme(results)) == EXPECTED
+
+
+@pytest.mark.parametrize("text", [None, "# Ours\n", f"# Ours\n\n{BEGIN}{END}\nMore.\n"])
+def test_a_second_call_changes_nothing(results: Path, text: str | None) -> None:
+    if text is not None:
+        (results / "README.md").write_text(text, encoding="utf-8")
+    gather(results)
+    before = readme(results)
+    gather(results)
+    assert readme(results) == before
+
+
+def test_the_list_follows_the_results(results: Path) -> None:
+    gather(results)
+    write(results, "celeba", "CelebA, 40 attributes", 30)
+    (results / "eta.json").unlink()
+    gather(results)
+    assert listed(readme(results)) == [["celeba", "celeba.md", "CelebA, 40 attributes", "30"]]
+
+
+# The page of one experiment
+
+
+def page(outcome: Outcome, quick: bool = False) -> str:
+    write_page(outcome, quick)
+    return (outcome.folder / "made.md").read_text(encoding="utf-8")
+
+
+def shown(folder: Path, seeds: int = 3) -> Outcome:
+    outcome = made_outcome(CELLS, seeds, folder=folder)
+    return replace(outcome, experiment=replace(outcome.experiment, show=lambda _: "\nThe table.\n\n"))
+
+
+def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> None:
+    text = page(shown(tmp_path))
+    title, source, table, provenance = text.rstrip("\n").split("\n\n")
+    assert title == "# A title"
+    assert source == "A source. About it."
+    assert table == "The table."
+    assert "`rectifier reproduce made`" in provenance
+    assert "3 seeds" in provenance
+    assert "an abacus" in provenance
+    assert "torch 2.0" in provenance
+    assert "commit fedcba9" in provenance
+    assert "split 01234567" in provenance
+    assert "0.03 hours" in provenance  # six runs of 36 seconds, two at a time
+    assert "[made.json](made.json)" in provenance
+    assert "generated data" not in text
+
+
+def test_the_quick_version_says_that_it_says_nothing(tmp_path: Path) -> None:
+    text = page(shown(tmp_path), quick=True)
+    assert "`rectifier reproduce made --quick`" in text
+    assert "generated data" in text
+
+
+def test_what_validation_chose_is_told(tmp_path: Path) -> None:
+    chosen = {("all", "small"): {"lr": 0.1}, ("crl", ""): {"eta": 0.5, "kappa": 5}}
+    text = page(replace(shown(tmp_path), chosen=chosen))
+    (line,) = [line for line in text.splitlines() if line.startswith("Chosen on validation")]
+    assert "all small: lr 0.1" in line
+    assert "crl: eta 0.5, kappa 5" in line
+
+
+def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None:
+    outcome = shown(tmp_path)
+    records = {where: dict(runs) for where, runs in outcome.records.items()}
+    del records["crl", ""][2]
+    records["ce", ""][0] = {**records["ce", ""][0], "hardware": "a slide rule", "commit": None}
+    text = page(replace(outcome, records=records))
+    assert "2 to 3 seeds" in text
+    assert "a slide rule, an abacus" in text
+    assert "unknown" in text
+
+
+def test_one_seed_is_a_seed(tmp_path: Path) -> None:
+    assert "1 seed," in page(shown(tmp_path, 1))
+
+
+def test_a_page_without_runs_has_its_command_and_what_was_found(tmp_path: Path) -> None:
+    assert page(shown(tmp_path, 0)).endswith(
+        "\n\n`rectifier reproduce made`; what was found: [made.json](made.json).\n"
+    )
+
+
+def test_a_page_enters_the_list(tmp_path: Path) -> None:
+    outcome = shown(tmp_path)
+    (tmp_path / "made.json").write_text(json.dumps({"experiment": "made", "title": "A title", "runs": [{}, {}]}))
+    page(outcome)
+    assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "2"]]

@@ -1,0 +1,444 @@
+"""What a page shows is what the outcome holds: tables read back, figures looked into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from PIL import Image
+from test_outcome import RATIOS, made_outcome
+
+from rectifier.evaluation import RULES
+from rectifier.reproduce import Cell, Outcome, figures, views
+
+SHOWN_RULES = (*RULES, "preferred")
+
+
+class Table(NamedTuple):
+    heads: list[str]
+    lines: list[list[str]]
+
+    def line(self, *firsts: str) -> list[str]:
+        """Return the cells of the one line that begins with these, without them."""
+        (found,) = [line[len(firsts) :] for line in self.lines if tuple(line[: len(firsts)]) == firsts]
+        return found
+
+    def at(self, row: str, head: str) -> str:
+        return self.line(row)[self.heads.index(head) - 1]
+
+
+def tables_of(page: str) -> list[Table]:
+    """Read the tables off a page of Markdown."""
+    found: list[Table] = []
+    for block in re.findall(r"(?:^\|.*\|$\n?)+", page, re.MULTILINE):
+        rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in block.strip().splitlines()]
+        heads, rule, *lines = rows
+        assert all(re.fullmatch(r"-{3,}:?", mark) for mark in rule)
+        assert {len(line) for line in rows} == {len(heads)}, "every line has a cell for every head"
+        found.append(Table(heads, lines))
+    return found
+
+
+class Number(NamedTuple):
+    mean: float
+    half: float | None
+    bold: bool
+    signed: bool
+
+
+def number(text: str) -> Number:
+    """Read a mean with its half-width off a cell."""
+    found = re.fullmatch(r"(\*\*)?([+-]?)(\d+\.\d)(?: ± (\d+\.\d))?(\*\*)?", text)
+    assert found, text
+    begin, sign, mean, half, end = found.groups()
+    assert begin == end
+    value = -float(mean) if sign == "-" else float(mean)
+    return Number(value, None if half is None else float(half), begin is not None, bool(sign))
+
+
+def assert_shows(text: str, found: Mapping[str, Any] | None) -> None:
+    """Compare a cell with an estimate or a difference, in percent; only a gain has a sign, and it may be bold."""
+    assert found is not None
+    shown, is_gain = number(text), "excludes_zero" in found
+    assert shown.mean == pytest.approx(100 * found["mean"], abs=0.0501)
+    if found["half_width"] is None:
+        assert shown.half is None
+    else:
+        assert shown.half == pytest.approx(100 * found["half_width"], abs=0.0501)
+    assert shown.bold == found.get("excludes_zero", False)
+    assert shown.signed == is_gain
+
+
+def assert_shows_gain(text: str, outcome: Outcome, cell: Cell, rule: str) -> None:
+    if cell.against is None:
+        assert text == ""
+    else:
+        assert_shows(text, outcome.gain(cell, rule))
+
+
+# Tables of cells
+
+
+GRID = [
+    Cell("bln(1)", "small", paper=38.6),
+    Cell("imb(1)", "small", paper=34.7),
+    Cell("imb(1) + CRL", "small", paper=36.7, against="imb(1)"),
+    Cell("imb(1)", "large"),
+    Cell("imb(1) + CRL", "large", paper=45.25, against="imb(1)"),
+    Cell("bln(1)", "HOG", paper=7.0),
+]
+
+
+@pytest.mark.parametrize("luck", range(5))
+def test_a_table_holds_every_score_and_gain_under_every_rule(luck: int) -> None:
+    outcome = made_outcome(GRID, 3, gains={"imb(1) + CRL": 0.1 * luck}, luck=luck)
+    tables = tables_of(views.table()(outcome))
+    assert len(tables) == len(SHOWN_RULES)
+    for rule, table in zip(SHOWN_RULES, tables, strict=True):
+        assert [line[0] for line in table.lines] == ["bln(1)", "imb(1)", "imb(1) + CRL", "imb(1) + CRL, gain"]
+        for cell in GRID:
+            assert_shows(table.at(cell.row, cell.column), outcome.score(cell, rule))
+            if cell.against is not None:
+                assert_shows_gain(table.at(f"{cell.row}, gain", cell.column), outcome, cell, rule)
+        for row, column in (("imb(1)", "HOG"), ("imb(1) + CRL", "HOG"), ("imb(1) + CRL, gain", "HOG")):
+            assert table.at(row, column) == ""
+        assert table.at("bln(1)", "large") == ""
+
+
+def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None:
+    seen = set()
+    for luck in range(12):
+        outcome = made_outcome(GRID, 3, gains={"imb(1) + CRL": 0.12}, luck=luck)
+        for rule, table in zip(SHOWN_RULES, tables_of(views.table()(outcome)), strict=True):
+            for column in ("small", "large"):
+                gain = outcome.gain(outcome.cell("imb(1) + CRL", column), rule)
+                assert gain is not None
+                is_bold = number(table.at("imb(1) + CRL, gain", column)).bold
+                assert gain["mean"] is not None
+                assert gain["half_width"] is not None
+                assert is_bold == (abs(gain["mean"]) > gain["half_width"])
+                seen.add(is_bold)
+            assert not any("**" in text for line in table.lines if not line[0].endswith("gain") for text in line)
+    assert seen == {True, False}
+
+
+def test_the_papers_numbers_stand_beside_ours_by_argmax() -> None:
+    argmax, *others = tables_of(views.table()(made_outcome(GRID)))
+    for cell in GRID:
+        text = argmax.at(cell.row, f"{cell.column} paper")
+        assert text == "" if cell.paper is None else float(text) == cell.paper
+    assert argmax.at("imb(1) + CRL, gain", "small paper") == "+2.0"
+    assert argmax.at("imb(1) + CRL, gain", "large paper") == ""  # the paper lacks the base
+    assert argmax.at("imb(1)", "HOG paper") == ""
+    assert not any("paper" in head for table in others for head in table.heads)
+
+
+def test_what_stands_beside_may_have_another_name_and_columns_none() -> None:
+    cells = [Cell("ce", paper=38.3), Cell("crl", against="ce")]
+    first, *_ = tables_of(views.table(beside="published")(made_outcome(cells)))
+    assert first.heads == ["", "ours", "published"]
+    assert first.at("ce", "published") == "38.3"
+    assert first.at("crl", "published") == ""
+
+
+def test_a_table_of_another_metric() -> None:
+    metric = "top5_class_balanced_accuracy"
+    outcome = made_outcome(GRID)
+    argmax, *_ = tables_of(views.table(metric)(outcome))
+    cell = GRID[2]
+    assert_shows(argmax.at(cell.row, cell.column), outcome.score(cell, "argmax", metric=metric))
+    assert_shows(argmax.at(f"{cell.row}, gain", cell.column), outcome.gain(cell, "argmax", metric=metric))
+
+
+def test_one_seed_is_shown_without_an_interval_and_never_bold() -> None:
+    outcome = made_outcome(GRID, 1, gains={"imb(1) + CRL": 0.4})
+    for table in tables_of(views.table()(outcome)):
+        shown = number(table.at("imb(1) + CRL, gain", "small"))
+        assert (shown.half, shown.bold) == (None, False)
+
+
+def test_what_is_not_trained_is_left_empty() -> None:
+    argmax, *_ = tables_of(views.table()(made_outcome(GRID, 0)))
+    assert argmax.at("imb(1)", "small") == argmax.at("imb(1) + CRL, gain", "small") == ""
+    assert argmax.at("imb(1)", "small paper") == "34.7"
+
+
+# Tables of labels
+
+
+PAPER = {"hat": 90.0, "hair": 79.0, "beard": 88.0, "bald": 93.0, "mean": 81.0}
+METHODS = [
+    Cell("DeepID2", paper=PAPER),
+    Cell("LMLE", paper={**PAPER, "hat": 99.0, "bald": 90.0, "mean": 84.0}, against="DeepID2"),
+    Cell("CRL", paper={"hat": 99.0, "hair": 84.0, "mean": 87.0}, against="DeepID2"),
+    Cell("Ours", against="DeepID2"),
+]
+GROUPS = {"even": (0, 5.5), "uneven": (5.5, 43), "rare": (43, 1e9), "beyond": (1e9, 1e12)}
+MEMBERS = {"even": ["hair"], "uneven": ["beard", "hat"], "rare": ["bald"]}  # 1.5; 5.5 and 30; 43
+
+
+def labels_page(folder: Path, groups: Mapping[str, tuple[float, float]] | None = GROUPS) -> tuple[Outcome, list[Table]]:
+    outcome = made_outcome(METHODS, 3, folder=folder, gains={"CRL": 0.1})
+    return outcome, tables_of(views.labels(groups)(outcome))
+
+
+def test_the_means_of_all_methods_stand_under_each_rule(tmp_path: Path) -> None:
+    outcome, (means, *_) = labels_page(tmp_path)
+    for cell in METHODS:
+        for rule in SHOWN_RULES:
+            assert_shows(means.at(cell.row, rule), outcome.score(cell, rule))
+    assert [means.at(cell.row, "paper") for cell in METHODS] == ["81", "84", "87", ""]
+
+
+def group_cell(table: Table, row: str, rule: str, group: str) -> tuple[str, str]:
+    """Return ours and the paper's gain of a group."""
+    (place,) = [i for i, head in enumerate(table.heads) if head.startswith(f"{group} (")]
+    line = table.line(row, rule)
+    return line[place - 2], line[place - 1]
+
+
+def test_groups_hold_exactly_the_labels_of_their_range(tmp_path: Path) -> None:
+    outcome, (_, gains, _) = labels_page(tmp_path)
+    counts = {head.partition(" (")[0]: int(re.findall(r"\((\d+) ", head)[0]) for head in gains.heads if "(" in head}
+    assert counts == {group: len(labels) for group, labels in MEMBERS.items()}  # a group without labels is left out
+    for cell in METHODS[1:]:
+        for rule in SHOWN_RULES:
+            for group, labels in MEMBERS.items():
+                ours, _ = group_cell(gains, cell.row, rule, group)
+                assert_shows(ours, outcome.gain_of(cell, rule, labels))
+    assert "DeepID2" not in {line[0] for line in gains.lines}
+
+
+def test_the_papers_gain_of_a_group_stands_where_it_has_all_labels_of_it(tmp_path: Path) -> None:
+    _, (_, gains, _) = labels_page(tmp_path)
+    papers = {row: [group_cell(gains, row, "argmax", group)[1] for group in MEMBERS] for row in ("LMLE", "CRL", "Ours")}
+    assert papers == {"LMLE": ["+0.0", "+4.5", "-3.0"], "CRL": ["+5.0", "", ""], "Ours": ["", "", ""]}
+    for rule in SHOWN_RULES[1:]:
+        assert {group_cell(gains, row, rule, group)[1] for row in papers for group in MEMBERS} == {""}
+
+
+def test_without_groups_labels_are_halved_by_imbalance(tmp_path: Path) -> None:
+    outcome = made_outcome(METHODS[:2], folder=tmp_path, ratios={**RATIOS, "chin": 20.0})
+    _, gains, _ = tables_of(views.labels()(outcome))
+    halves = {"less imbalanced": ["hair", "beard"], "more imbalanced": ["chin", "hat", "bald"]}
+    for half, labels in halves.items():
+        assert f"{half} ({len(labels)} labels)" in gains.heads
+        ours, _ = group_cell(gains, "LMLE", "tuned", half)
+        assert_shows(ours, outcome.gain_of(METHODS[1], "tuned", labels))
+
+
+def test_there_may_be_many_groups(tmp_path: Path) -> None:
+    ratios = {f"label {i}": float(i) for i in range(1, 13)}
+    outcome = made_outcome([Cell("ce"), Cell("crl", against="ce")], folder=tmp_path, ratios=ratios)
+    _, gains, _ = tables_of(views.labels({f"1:{i}": (i, i + 1) for i in range(1, 13)})(outcome))
+    assert len(gains.heads) == 2 + 2 * 12
+
+
+def test_one_label_is_a_label_and_not_labels(tmp_path: Path) -> None:
+    _, (_, gains, _) = labels_page(tmp_path)
+    assert "even (1 label)" in gains.heads
+    assert "uneven (2 labels)" in gains.heads
+
+
+def test_label_by_label_the_paper_stands_in_brackets(tmp_path: Path) -> None:
+    outcome, (_, _, by_label) = labels_page(tmp_path)
+    assert [line[0] for line in by_label.lines] == ["hair", "beard", "hat", "bald"]
+    assert [float(line[1]) for line in by_label.lines] == [round(RATIOS[line[0]]) for line in by_label.lines]
+    for cell in METHODS:
+        for label in RATIOS:
+            found = re.fullmatch(r"(\d+\.\d)(?: \((\d+)\))?", by_label.at(label, cell.row))
+            assert found
+            mean = outcome.score(cell, "argmax", label)["mean"]
+            assert mean is not None
+            assert float(found[1]) == pytest.approx(100 * mean, abs=0.0501)
+            known = cell.paper.get(label) if isinstance(cell.paper, dict) else None
+            assert found[2] == (None if known is None else f"{known:g}")
+
+
+def test_data_with_a_single_label_has_no_figure_of_labels(tmp_path: Path) -> None:
+    outcome = made_outcome([Cell("ce"), Cell("crl", against="ce")], folder=tmp_path, ratios={"class": 20.0})
+    page = views.labels()(outcome)
+    (means, *_) = tables_of(page)
+    assert_shows(means.at("crl", "argmax"), outcome.score(outcome.cell("crl"), "argmax"))
+    assert "![" not in page
+    assert not list(tmp_path.iterdir())
+
+
+# Curves
+
+
+CURVE = [
+    Cell("CE", paper=73.53),
+    Cell("0.5", against="CE"),
+    Cell("0.001", paper=75.0, against="CE"),
+    Cell("0.01", against="CE"),
+]
+
+
+def test_a_curve_is_drawn_and_written_out(tmp_path: Path) -> None:
+    outcome = made_outcome(CURVE, folder=tmp_path, gains={"0.5": 0.2})
+    page = views.curve("eta", "A remark.", logarithmic=True)(outcome)
+    (table,) = tables_of(page)
+    assert table.heads[0] == "eta"
+    for cell in CURVE:
+        for rule in RULES:
+            assert_shows(table.at(cell.row, rule), outcome.score(cell, rule))
+            assert_shows_gain(table.at(cell.row, f"{rule}, gain"), outcome, cell, rule)
+    assert [table.at(cell.row, "paper") for cell in CURVE] == ["73.53", "", "75", ""]
+    assert page.endswith("A remark.")
+    assert "](made.png)" in page
+    with Image.open(tmp_path / "made.png") as picture:
+        assert min(picture.size) > 300
+
+
+# The order of validation
+
+
+def test_a_ranking_follows_validation_and_shows_test(tmp_path: Path) -> None:
+    cells = [Cell("ce"), *(Cell(f"try {i}", against="ce") for i in range(6)), Cell("not trained", against="ce")]
+    seeds = {(cell.row, ""): range(0 if cell.row == "not trained" else 3) for cell in cells}
+    outcome = made_outcome(cells, seeds, folder=tmp_path)
+    (table,) = tables_of(views.ranking("A remark.")(outcome))
+    likings = [number(table.at(line[0], "validation")).mean for line in table.lines]
+    assert likings == sorted(likings, reverse=True)
+    assert {line[0] for line in table.lines} == {cell.row for cell in cells[:-1]}
+    for cell in cells[:-1]:
+        for rule in SHOWN_RULES:
+            assert_shows(table.at(cell.row, rule), outcome.score(cell, rule))
+        for head, rule in (("gain by argmax", "argmax"), ("gain, preferred", "preferred")):
+            assert_shows_gain(table.at(cell.row, head), outcome, cell, rule)
+
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "excludes", "signed", "text"),
+    [
+        (0.5, None, None, False, "50.0"),
+        (0.5, 0.0123, None, False, "50.0 ± 1.2"),
+        (0.031, 0.01, True, True, "**+3.1 ± 1.0**"),
+        (-0.031, 0.04, False, True, "-3.1 ± 4.0"),
+        (0.0, None, False, True, "+0.0"),
+        (None, None, None, False, ""),
+        (None, None, False, True, ""),
+    ],
+)
+def test_a_mean_as_text(mean: float | None, half: float | None, excludes: bool | None, signed: bool, text: str) -> None:
+    found = {"mean": mean, "half_width": half, **({} if excludes is None else {"excludes_zero": excludes})}
+    assert views.spread(found, signed) == text
+
+
+def test_what_rounds_to_nothing_is_no_loss() -> None:
+    assert views.spread({"mean": -0.0004, "half_width": 0.001, "excludes_zero": False}, signed=True) == "+0.0 ± 0.1"
+
+
+def test_what_the_paper_has_not_is_empty() -> None:
+    assert views.paper_text(None) == ""
+    assert (views.paper_text(73.53), views.paper_text(81.0)) == ("73.53", "81")
+    assert views.paper_of(Cell("a")) is None
+    assert views.paper_of(Cell("a", paper=50.0)) == 50.0
+    assert views.paper_of(Cell("a", paper=50.0), "hat") is None  # one number is of all labels
+    assert views.paper_of(Cell("a", paper=PAPER), "hat") == 90.0
+    assert views.paper_of(Cell("a", paper={"hat": 90.0})) is None
+    assert (views.percent(None), views.percent(0.1234)) == ("", "12.3")
+
+
+# Figures
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that were to be saved."""
+    kept: list[Any] = []
+    monkeypatch.setattr(figures, "save_figure", lambda figure, *_: kept.append(figure))
+    return kept
+
+
+def test_bars_are_as_high_as_the_gains(drawn: list[Any]) -> None:
+    outcome = made_outcome(METHODS, 3, gains={"CRL": 0.2})
+    assert figures.draw_gains(outcome, "prior")
+    (axis,) = drawn[0].axes
+    bars = [container for container in axis.containers if hasattr(container, "patches")]
+    assert [container.get_label() for container in bars] == ["LMLE", "CRL", "Ours"]
+    labels = [text.get_text() for text in axis.get_xticklabels()]
+    assert labels == ["hair 1:2", "beard 1:6", "hat 1:30", "bald 1:43"]
+    for cell, container in zip(METHODS[1:], bars, strict=True):
+        heights = [patch.get_height() for patch in container.patches]
+        gains = [outcome.gain(cell, "prior", label) for label in outcome.ratios()]
+        assert heights == pytest.approx([100 * gain["mean"] for gain in gains if gain and gain["mean"] is not None])
+
+
+def test_bars_of_a_label_stand_side_by_side(drawn: list[Any]) -> None:
+    assert figures.draw_gains(made_outcome(METHODS))
+    (axis,) = drawn[0].axes
+    bars = [container.patches for container in axis.containers if hasattr(container, "patches")]
+    for place, group in enumerate(zip(*bars, strict=True)):
+        edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in group]
+        assert all(left[1] == pytest.approx(right[0]) for left, right in pairwise(edges))
+        assert (edges[0][0] + edges[-1][1]) / 2 == pytest.approx(place)
+
+
+@pytest.mark.parametrize(
+    ("cells", "ratios"),
+    [(METHODS[:1], RATIOS), (METHODS, {"class": 20.0}), ([], RATIOS)],
+    ids=["no gains", "one label", "no cells"],
+)
+def test_without_gains_of_labels_nothing_is_drawn(
+    drawn: list[Any], cells: Sequence[Cell], ratios: dict[str, float | None]
+) -> None:
+    assert not figures.draw_gains(made_outcome(cells, ratios=ratios))
+    assert drawn == []
+
+
+def lines_of(axis: Any) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the points of every line with a name."""
+    found = {}
+    for container in axis.containers:  # a line with bars of its intervals
+        found[container.get_label()] = tuple(list(values) for values in container.lines[0].get_data())
+    for line in axis.get_lines():
+        if not line.get_label().startswith("_"):
+            found[line.get_label()] = tuple(list(values) for values in line.get_data())
+    return found
+
+
+def test_a_curve_goes_through_the_scores_and_the_baseline_is_level(drawn: list[Any]) -> None:
+    outcome = made_outcome(CURVE)
+    figures.draw_curve(outcome, "eta", logarithmic=True)
+    (axis,) = drawn[0].axes
+    assert axis.get_xscale() == "log"
+    assert axis.get_xlabel() == "eta"
+    lines = lines_of(axis)
+    for rule in RULES:
+        x, y = lines[rule]
+        assert x == [0.001, 0.01, 0.5]
+        means = [outcome.score(outcome.cell(f"{value:g}"), rule)["mean"] for value in x]
+        assert y == pytest.approx([100 * mean for mean in means if mean is not None])
+        level = outcome.score(outcome.cell("CE"), rule)["mean"]
+        assert level is not None
+        assert lines[f"CE, {rule}"][1] == pytest.approx([100 * level] * 2)
+
+
+def test_every_column_has_a_line_under_every_rule(drawn: list[Any]) -> None:
+    cells = [Cell(row, column) for column in ("CE", "CRL") for row in ("0.2", "1")]
+    figures.draw_curve(made_outcome(cells), "gamma")
+    assert set(lines_of(drawn[0].axes[0])) == {f"{column} {rule}" for column in ("CE", "CRL") for rule in RULES}
+
+
+def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
+    cells = [replace(cell, row=f"{cell.row} $x_{{$") for cell in METHODS[1:2]]
+    base = replace(METHODS[0], row="DeepID2")
+    assert figures.draw_gains(made_outcome([base, *cells], folder=tmp_path))
+    assert (tmp_path / "made.png").is_file()
+
+
+def test_a_curve_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
+    page = views.curve("eta")(made_outcome(CURVE, 0, folder=tmp_path))
+    (table,) = tables_of(page)
+    assert table.at("0.01", "argmax") == ""
+    assert all((tmp_path / name).is_file() for name in re.findall(r"!\[.*?\]\((.*?)\)", page))

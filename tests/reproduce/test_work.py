@@ -1,0 +1,694 @@
+"""reproduce: nothing is trained twice, validation alone chooses, and what is done is kept whatever happens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_records import SHAPES, SMALL
+
+from cases import StopsAfter
+from rectifier import console
+from rectifier.compare import suite
+from rectifier.config import Config
+from rectifier.engine import fit as fitting
+from rectifier.engine.interrupt import Stopped
+from rectifier.evaluation import RULES
+from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, reproduce, views
+from rectifier.reproduce.records import key_of, record_of
+from rectifier.reproduce.work import CHOICE_SEEDS, Request
+from rectifier.runs.folder import Run
+from rectifier.training import train
+
+CE = Cell("CE", settings={"method": "ce"})
+CRL = Cell("CRL", settings={"method": "crl", "eta": 0.5}, against="CE")
+FOCAL = Cell("focal", settings={"method": "focal"}, against="CE")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with console.quiet():
+        yield
+
+
+def made(*cells: Cell, seeds: int = 2, **settings: Any) -> Experiment:
+    common = {"data": SHAPES, **SMALL, **settings.pop("settings", {})}
+    show = settings.pop("show", views.table())
+    return Experiment("A title", "A source", "About it.", show, common, cells or (CE, CRL), seeds=seeds, **settings)
+
+
+def request(folder: Path, **settings: Any) -> Request:
+    asked: dict[str, Any] = {"results": folder / "results", "runs": folder / "runs", "settings": {}, **settings}
+    return Request(**asked)
+
+
+def content(folder: Path, name: str = "one") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def keys(records: Sequence[dict[str, Any]]) -> list[str]:
+    return [record["key"] for record in records]
+
+
+class Count:
+    """What was trained: the configs of runs that were begun, and the folders of those that were gone on with."""
+
+    def __init__(self) -> None:
+        self.begun: list[Config] = []
+        self.resumed: list[Path] = []
+
+    def seen(self) -> list[tuple[str, int]]:
+        """Return method and seed of the runs begun since this was last asked."""
+        found = [(config.method, config.seed) for config in self.begun]
+        self.begun.clear()
+        return found
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Count:
+    counted, begin, go_on = Count(), suite.train, suite.resume
+
+    def counted_train(config: Config, out: Path, **options: Any) -> Run:
+        counted.begun.append(config)
+        return begin(config, out, **options)
+
+    def counted_resume(run: Path, **options: Any) -> Run:
+        counted.resumed.append(run)
+        return go_on(run, **options)
+
+    monkeypatch.setattr(suite, "train", counted_train)
+    monkeypatch.setattr(suite, "resume", counted_resume)
+    return counted
+
+
+# Nothing is trained twice
+
+
+ALL = [("ce", 0), ("ce", 1), ("crl", 0), ("crl", 1)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs and results of an experiment that was run once."""
+    folder = tmp_path_factory.mktemp("finished")
+    with console.quiet():
+        reproduce("one", made(), request(folder))
+    return folder
+
+
+@pytest.fixture
+def done(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "done"))
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in (folder / "results").iterdir()}
+
+
+def test_everything_is_trained_recorded_and_shown(tmp_path: Path, count: Count) -> None:
+    outcome = reproduce("one", made(), request(tmp_path))
+    assert count.seen() == ALL
+    found = content(tmp_path)
+    assert (found["experiment"], found["title"]) == ("one", "A title")
+    assert (found["chosen"], found["found"], found["candidates"]) == ([], {}, [])
+    assert [(run["config"]["method"], run["seed"]) for run in found["runs"]] == ALL
+    folders = [Run(path) for path in sorted((tmp_path / "runs").iterdir())]
+    assert {run["key"]: run for run in found["runs"]} == {record_of(run)["key"]: record_of(run) for run in folders}
+    assert {where: list(runs) for where, runs in outcome.records.items()} == {("CE", ""): [0, 1], ("CRL", ""): [0, 1]}
+    assert (tmp_path / "results" / "one.md").read_text(encoding="utf-8").startswith("# A title\n")
+
+
+def test_a_second_call_trains_nothing_and_writes_the_same(done: Path, count: Count) -> None:
+    before = texts(done)
+    reproduce("one", made(), request(done))
+    assert count.seen() == []
+    assert texts(done) == before
+
+
+def test_records_suffice_when_the_folders_are_gone(done: Path, count: Count) -> None:
+    before = texts(done)
+    shutil.rmtree(done / "runs")
+    outcome = reproduce("one", made(), request(done))
+    assert count.seen() == []
+    assert texts(done) == before
+    assert len(outcome.all_records) == 4
+    assert not (done / "runs").exists()
+
+
+def test_finished_folders_suffice_when_the_records_are_gone(done: Path, count: Count) -> None:
+    before = texts(done)
+    shutil.rmtree(done / "results")
+    reproduce("one", made(), request(done))
+    assert count.seen() == []
+    assert texts(done) == before
+
+
+def test_only_what_is_missing_is_trained(done: Path, count: Count) -> None:
+    known = content(done)["runs"]
+    reproduce("one", made(CE, FOCAL, CRL), request(done, seeds=3))
+    assert sorted(count.seen()) == [("ce", 2), ("crl", 2), ("focal", 0), ("focal", 1), ("focal", 2)]
+    now = {run["key"]: run for run in content(done)["runs"]}
+    assert len(now) == 9
+    assert all(now[run["key"]] == run for run in known)
+
+
+def test_fewer_seeds_throw_no_record_away(done: Path, count: Count) -> None:
+    shutil.rmtree(done / "runs")
+    outcome = reproduce("one", made(), request(done, seeds=1))
+    assert len(outcome.all_records) == 2
+    reproduce("one", made(), request(done))
+    assert count.seen() == []
+
+
+@pytest.mark.parametrize("folders", ["gone", "there"])
+def test_again_trains_anew(done: Path, count: Count, folders: str) -> None:
+    if folders == "gone":
+        shutil.rmtree(done / "runs")
+    before = content(done)
+    reproduce("one", made(), request(done, again=True))
+    assert count.seen() == ALL
+    for run, other in zip(before["runs"], content(done)["runs"], strict=True):
+        assert (run["key"], run["test"]) == (other["key"], other["test"])  # a seed says it all
+
+
+def test_experiments_share_runs(done: Path, count: Count) -> None:
+    shutil.rmtree(done / "runs")
+    other = made(replace(CE, row="baseline"), replace(FOCAL, against="baseline"))
+    outcome = reproduce("two", other, request(done))
+    assert count.seen() == [("focal", 0), ("focal", 1)]
+    shared = content(done)["runs"][:2]
+    assert content(done, "two")["runs"][:2] == shared
+    assert list(outcome.records["baseline", ""].values()) == shared
+
+
+def test_cells_share_runs(tmp_path: Path, count: Count) -> None:
+    outcome = reproduce("one", made(CE, replace(CE, row="the same")), request(tmp_path))
+    assert count.seen() == [("ce", 0), ("ce", 1)]
+    assert len(content(tmp_path)["runs"]) == 2
+    assert outcome.values(outcome.cell("CE"), "argmax") == outcome.values(outcome.cell("the same"), "argmax")
+
+
+def test_where_data_lies_and_what_computes_does_not_matter(done: Path, count: Count) -> None:
+    moved = {"data_root": "/another/disk", "accelerator": "cpu", "checkpoint_seconds": 5.0}
+    reproduce("one", made(), request(done, settings=moved))
+    assert count.seen() == []
+
+
+def test_what_the_request_sets_holds_for_every_run(tmp_path: Path, count: Count) -> None:
+    reproduce("one", made(), request(tmp_path, settings={"data_root": "here"}))
+    assert {config.data_root for config in count.begun} == {str(Path("here").absolute())}
+
+
+def test_the_quick_version_has_settings_of_its_own_and_two_seeds(tmp_path: Path, count: Count) -> None:
+    reproduce("one", made(CE, seeds=5, quick={"batch_size": 16}), request(tmp_path, quick=True))
+    assert [(config.batch_size, config.seed) for config in count.begun] == [(16, 0), (16, 1)]
+    assert "rectifier reproduce one --quick" in (tmp_path / "results" / "one.md").read_text(encoding="utf-8")
+
+
+def test_runs_side_by_side_are_all_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "why_not_together", lambda _: None)  # as on a GPU
+    reproduce("one", made(), request(tmp_path, together=3))
+    assert [run["together"] for run in content(tmp_path)["runs"]] == [2, 2, 2, 2]  # four, three at most at a time
+
+
+def test_runs_whose_times_are_compared_are_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "why_not_together", lambda _: None)  # as on a GPU
+    reproduce("one", made(seeds=1, alone=True), request(tmp_path, together=3))
+    assert [run["together"] for run in content(tmp_path)["runs"]] == [1, 1]
+
+
+def test_runs_that_cannot_be_side_by_side_are_trained_one_by_one(tmp_path: Path, count: Count) -> None:
+    """Also those whose method, network and seed are the same: data or a rate may be what differs."""
+    other = SHAPES.replace("ratio=4", "ratio=2")
+    cells = [
+        CE,
+        Cell("CE, less imbalance", settings={**CE.settings, "data": other}),
+        Cell("CE, slower", settings={**CE.settings, "lr": 0.001}),
+        Cell("neighbours", settings={"method": "hog-knn"}),
+        Cell("neighbours, less imbalance", settings={"method": "hog-knn", "data": other}),
+    ]
+    reproduce("one", made(*cells, seeds=1), request(tmp_path))
+    assert [config.method for config in count.begun] == ["ce", "ce", "ce", "hog-knn", "hog-knn"]
+    assert [run["together"] for run in content(tmp_path)["runs"]] == [1] * 5
+
+
+# What is done is kept
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = made(CE, seeds=1, settings={"epochs": 3, "checkpoint_seconds": 1e9})
+    with monkeypatch.context() as patch:
+        patch.setattr(StopsAfter, "steps", 4)
+        patch.setattr(fitting, "Interrupt", StopsAfter)
+        with pytest.raises(Stopped):
+            reproduce("one", long, request(tmp_path))
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert not Run(folder).is_finished
+
+    reproduce("one", long, request(tmp_path))
+    assert count.resumed == [folder]
+    assert count.seen() == [("ce", 0)]  # at first
+    assert len(Run(folder).environment["sessions"]) == 2
+    (record,) = content(tmp_path)["runs"]
+    unbroken = record_of(train(Run(folder).config, tmp_path / "unbroken"))
+    assert (record["test"], record["key"]) == (unbroken["test"], unbroken["key"])
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Let so many runs be trained; at the next one somebody presses Ctrl-C."""
+    begin, left = suite.train, [after]
+
+    def impatient(config: Config, out: Path, **options: Any) -> Run:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return begin(config, out, **options)
+
+    monkeypatch.setattr(suite, "train", impatient)
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_what_is_trained_is_recorded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    with monkeypatch.context() as patch:
+        interrupt(patch, after)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce("one", made(), request(tmp_path))
+    assert [(run["config"]["method"], run["seed"]) for run in content(tmp_path)["runs"]] == ALL[:after]
+
+    shutil.rmtree(tmp_path / "runs")  # as when the machine is given back
+    interrupt(monkeypatch, len(ALL) - after)  # no more than these are trained
+    reproduce("one", made(), request(tmp_path))
+    assert len(content(tmp_path)["runs"]) == len(ALL)
+
+
+# Hand-made runs: their scores are what the test says.
+
+
+@pytest.fixture(scope="module")
+def template(finished: Path) -> Path:
+    return next((finished / "runs").iterdir())
+
+
+Score = Callable[[Config], tuple[float, float]]
+
+
+class Theatre:
+    """Takes the place of training: writes finished runs whose scores on validation and test are told beforehand."""
+
+    def __init__(self, template: Path) -> None:
+        self.template = template
+        self.scores: Score = lambda _: (0.5, 0.5)
+        self.trained: list[Config] = []
+
+    def train(self, config: Config, out: Path, **_: Any) -> Run:
+        self.trained.append(config)
+        validation, test = self.scores(config)
+        self.write(config, out, dict.fromkeys(RULES, validation), dict.fromkeys(RULES, test), "argmax")
+        return Run(out)
+
+    def write(
+        self, config: Config, out: Path, validation: dict[str, float], test: dict[str, float], preferred: str
+    ) -> None:
+        shutil.copytree(self.template, out)
+        (out / "config.json").write_text(json.dumps(config.as_dict()))
+        metrics = json.loads((out / "metrics.json").read_text())
+        for part, scores in (("validation", validation), ("test", test)):
+            for rule in RULES:
+                metrics[part]["rules"][rule]["class_balanced_accuracy"] = scores[rule]
+        (out / "metrics.json").write_text(json.dumps({**metrics, "preferred_rule": preferred}))
+        rules = json.loads((out / "rules.json").read_text())
+        (out / "rules.json").write_text(json.dumps({**rules, "validation": validation, "preferred": preferred}))
+
+    def seen(self) -> list[Config]:
+        found = list(self.trained)
+        self.trained.clear()
+        return found
+
+
+@pytest.fixture
+def theatre(template: Path, monkeypatch: pytest.MonkeyPatch) -> Theatre:
+    actors = Theatre(template)
+    monkeypatch.setattr(suite, "train", actors.train)
+    monkeypatch.setattr(
+        suite, "train_together", lambda wanted, **_: [suite.train(each.config, each.out) for each in wanted]
+    )
+    return actors
+
+
+def eta(config: Config) -> float | None:
+    found: float | None = config.method_options.get("eta")
+    return found
+
+
+ETAS = (0.1, 0.5, 1.0)
+CHOOSING = replace(CRL, against=None, choose={"eta": ETAS})
+
+
+def by_eta(validation: dict[float, float], test: dict[float, float]) -> Score:
+    """Score runs by their eta; those without have half."""
+    return lambda config: (validation[eta(config) or 0], test[eta(config) or 0])
+
+
+# Validation likes 0.5 best, test 0.1.
+DIVIDED = by_eta({0: 0.5, 0.1: 0.3, 0.5: 0.8, 1.0: 0.6}, {0: 0.5, 0.1: 0.9, 0.5: 0.2, 1.0: 0.4})
+
+
+def test_validation_chooses_and_test_has_no_say(tmp_path: Path, theatre: Theatre) -> None:
+    theatre.scores = DIVIDED
+    outcome = reproduce("one", made(CE, CHOOSING), request(tmp_path))
+    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
+    seen = theatre.seen()
+    assert [(eta(config), config.seed) for config in seen[:6]] == [(e, s) for e in ETAS for s in CHOICE_SEEDS]
+    assert [(config.method, eta(config), config.seed) for config in seen[6:]] == [
+        ("ce", None, 0),
+        ("ce", None, 1),
+        ("crl", 0.5, 0),
+        ("crl", 0.5, 1),
+    ]
+    assert outcome.values(outcome.cell("CRL"), "argmax") == {"0": 0.2, "1": 0.2}
+
+
+def test_candidates_are_kept_without_their_test_scores(tmp_path: Path, theatre: Theatre) -> None:
+    theatre.scores = DIVIDED
+    reproduce("one", made(CE, CHOOSING), request(tmp_path))
+    found = content(tmp_path)
+    assert found["chosen"] == [{"row": "CRL", "column": "", "eta": 0.5}]
+    assert [(one["config"]["method.eta"], one["seed"]) for one in found["candidates"]] == [
+        (e, s) for e in ETAS for s in CHOICE_SEEDS
+    ]
+    assert not any("test" in one for one in found["candidates"])
+    assert all(one["validation"]["argmax"]["class_balanced_accuracy"] for one in found["candidates"])
+    assert all("test" in one for one in found["runs"])
+    assert not set(keys(found["runs"])) & set(keys(found["candidates"]))
+    assert not {one["seed"] for one in found["runs"]} & set(CHOICE_SEEDS)
+
+
+@pytest.mark.parametrize("gone", ["runs", "results", "neither"])
+def test_a_choice_is_made_once(tmp_path: Path, theatre: Theatre, gone: str) -> None:
+    theatre.scores = DIVIDED
+    experiment = made(CE, CHOOSING)
+    reproduce("one", experiment, request(tmp_path))
+    theatre.seen()
+    before = texts(tmp_path)
+    shutil.rmtree(tmp_path / gone, ignore_errors=True)
+    for _ in range(2):
+        assert reproduce("one", experiment, request(tmp_path)).chosen == {("CRL", ""): {"eta": 0.5}}
+        assert texts(tmp_path) == before
+    assert theatre.seen() == []
+    assert "CRL: eta 0.5" in before["one.md"]
+
+
+def test_the_mean_over_the_choices_seeds_decides(tmp_path: Path, theatre: Theatre) -> None:
+    first, second = CHOICE_SEEDS
+    likes = {(0.1, first): 0.9, (0.1, second): 0.1, (0.5, first): 0.6, (0.5, second): 0.6, (1.0, first): 0.2}
+    theatre.scores = lambda config: (likes.get((eta(config) or 0, config.seed), 0.7), 0.5)
+    outcome = reproduce("one", made(CHOOSING), request(tmp_path))
+    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
+
+
+def test_the_quick_version_chooses_by_one_seed(tmp_path: Path, theatre: Theatre) -> None:
+    theatre.scores = DIVIDED
+    outcome = reproduce("one", made(CHOOSING), request(tmp_path, quick=True, seeds=1))
+    assert [(eta(config), config.seed) for config in theatre.seen()] == [
+        *((e, CHOICE_SEEDS[0]) for e in ETAS),
+        (0.5, 0),
+    ]
+    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
+
+
+def test_of_several_settings_all_combinations_compete(tmp_path: Path, theatre: Theatre) -> None:
+    cell = replace(CHOOSING, choose={"eta": (0.1, 0.5), "kappa": (1, 5)})
+    likes = {(0.1, 1): 0.4, (0.1, 5): 0.7, (0.5, 1): 0.6, (0.5, 5): 0.3}
+    theatre.scores = lambda config: (likes[config.method_options["eta"], config.method_options["kappa"]], 0.5)
+    outcome = reproduce("one", made(cell), request(tmp_path))
+    assert outcome.chosen == {("CRL", ""): {"eta": 0.1, "kappa": 5}}
+
+
+def rate(config: Config) -> float:
+    assert config.lr is not None
+    return config.lr
+
+
+def test_a_recipe_is_chosen_for_the_first_cell_and_holds_for_its_column_alone(tmp_path: Path, theatre: Theatre) -> None:
+    cells = [
+        replace(cell, column=column, settings={**cell.settings, "network": network})
+        for cell in (CE, CRL)
+        for column, network in (("small", "mlp"), ("large", "cifarnet"))
+    ]
+    best = {"mlp": 0.2, "cifarnet": 0.01}
+    # Test would choose the other rate, and so would CRL, which is not asked.
+    theatre.scores = lambda config: (
+        (0.9, 0.1) if (rate(config) == best[config.network]) == (config.method == "ce") else (0.1, 0.9)
+    )
+    outcome = reproduce("one", made(*cells, recipe={"lr": (0.01, 0.2)}), request(tmp_path))
+    assert outcome.chosen == {("all", "small"): {"lr": 0.2}, ("all", "large"): {"lr": 0.01}}
+    seen = theatre.seen()
+    candidates, scored = seen[:8], seen[8:]
+    assert {(config.method, config.seed) for config in candidates} == {("ce", seed) for seed in CHOICE_SEEDS}
+    assert len(scored) == 8
+    assert {(config.network, config.method, rate(config)) for config in scored} == {
+        (network, method, lr) for network, lr in best.items() for method in ("ce", "crl")
+    }
+    found = content(tmp_path)
+    assert {(one["row"], one["column"], one["lr"]) for one in found["chosen"]} == {
+        ("all", "small", 0.2),
+        ("all", "large", 0.01),
+    }
+    assert len(found["candidates"]) == 8
+
+
+def test_a_cells_own_choice_is_made_with_the_columns_recipe(tmp_path: Path, theatre: Theatre) -> None:
+    def scores(config: Config) -> tuple[float, float]:
+        if config.method == "ce":
+            return (0.8, 0.5) if rate(config) == 0.2 else (0.3, 0.5)
+        return {0: 0.5, 0.1: 0.2, 0.5: 0.4, 1.0: 0.9}[eta(config) or 0], 0.5
+
+    theatre.scores = scores
+    outcome = reproduce("one", made(CE, FOCAL, CHOOSING, recipe={"lr": (0.01, 0.2)}), request(tmp_path))
+    assert outcome.chosen == {("all", ""): {"lr": 0.2}, ("CRL", ""): {"eta": 1.0}}
+    seen = theatre.seen()
+    assert {rate(config) for config in seen if config.method != "ce"} == {0.2}
+    assert [(config.method, eta(config), rate(config)) for config in seen if config.seed == 0] == [
+        ("ce", None, 0.2),
+        ("focal", None, 0.2),
+        ("crl", 1.0, 0.2),
+    ]
+    assert len(content(tmp_path)["candidates"]) == 2 * 2 + 3 * 2
+    shutil.rmtree(tmp_path / "runs")
+    assert reproduce("one", made(CE, FOCAL, CHOOSING, recipe={"lr": (0.01, 0.2)}), request(tmp_path)).chosen == {
+        ("all", ""): {"lr": 0.2},
+        ("CRL", ""): {"eta": 1.0},
+    }
+    assert theatre.seen() == []
+    assert len(content(tmp_path)["candidates"]) == 2 * 2 + 3 * 2
+
+
+def test_a_candidate_is_judged_by_the_rule_that_validation_prefers(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_rule = {
+        0.1: ({"argmax": 0.7, "prior": 0.2, "tuned": 0.2}, "argmax"),
+        0.5: ({"argmax": 0.1, "prior": 0.8, "tuned": 0.1}, "prior"),
+        1.0: ({"argmax": 0.6, "prior": 0.6, "tuned": 0.6}, "argmax"),
+    }
+
+    def train(config: Config, out: Path, **_: Any) -> Run:
+        scores, preferred = by_rule[eta(config) or 0]
+        theatre.write(config, out, scores, dict.fromkeys(RULES, 0.5), preferred)
+        return Run(out)
+
+    monkeypatch.setattr(suite, "train", train)
+    assert reproduce("one", made(CHOOSING), request(tmp_path)).chosen == {("CRL", ""): {"eta": 0.5}}
+
+
+def test_a_tuned_rule_is_judged_by_samples_that_it_was_not_tuned_on(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets scored on what they were tuned on always win; ``rules.json`` has what they are worth on other samples."""
+    held_out = {0.1: 0.62, 0.5: 0.70}
+
+    def train(config: Config, out: Path, **_: Any) -> Run:
+        is_tuned = eta(config) == 0.1
+        inside = (
+            {"argmax": 0.6, "prior": 0.5, "tuned": 0.75} if is_tuned else {"argmax": 0.7, "prior": 0.5, "tuned": 0.72}
+        )
+        theatre.write(config, out, inside, dict.fromkeys(RULES, 0.5), "tuned" if is_tuned else "argmax")
+        rules = json.loads((out / "rules.json").read_text())
+        tuned = {"tuned": held_out[eta(config) or 0] if is_tuned else 0.65}
+        (out / "rules.json").write_text(json.dumps({**rules, "validation": {**inside, **tuned}}))
+        return Run(out)
+
+    monkeypatch.setattr(suite, "train", train)
+    cell = replace(CHOOSING, choose={"eta": tuple(held_out)})
+    assert reproduce("one", made(cell), request(tmp_path)).chosen == {("CRL", ""): {"eta": 0.5}}
+
+
+def test_candidates_are_recorded_at_once(tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch) -> None:
+    theatre.scores = DIVIDED
+    with monkeypatch.context() as patch:
+        interrupt(patch, 4)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce("one", made(CE, CHOOSING), request(tmp_path))
+    assert len(content(tmp_path)["candidates"]) == 4
+    shutil.rmtree(tmp_path / "runs")
+    theatre.seen()
+    reproduce("one", made(CE, CHOOSING), request(tmp_path))
+    assert len(theatre.seen()) == 2 + 4
+
+
+def test_an_interruption_loses_nothing_that_was_recorded(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theatre.scores = DIVIDED
+    settings: dict[str, Any] = {"recipe": {"lr": (0.01, 0.2)}, "measure": lambda _: {"answer": 42}}
+    reproduce("one", made(CE, CHOOSING, **settings), request(tmp_path))
+    before = content(tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    theatre.scores = lambda _: (0.1, 0.1)
+    interrupt(monkeypatch, 1)
+    settings["recipe"] = {"lr": (0.01, 0.2, 0.3)}  # one more to choose from
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("one", made(CE, CHOOSING, **settings), request(tmp_path))
+    after = content(tmp_path)
+    assert set(keys(before["runs"])) <= set(keys(after["runs"]))
+    assert set(keys(before["candidates"])) <= set(keys(after["candidates"]))
+    assert after["found"] == {"answer": 42}
+
+
+def test_training_anew_and_being_interrupted_loses_nothing(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = made(measure=lambda _: {"answer": 42})
+    reproduce("one", experiment, request(tmp_path))
+    before = content(tmp_path)
+    theatre.scores = lambda _: (0.9, 0.9)
+    interrupt(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("one", experiment, request(tmp_path, again=True))
+    after = content(tmp_path)
+    assert sorted(keys(after["runs"])) == sorted(keys(before["runs"]))
+    scores = {run["test"]["argmax"]["class_balanced_accuracy"] for run in after["runs"]}
+    assert scores == {0.5, 0.9}
+    assert after["found"] == {"answer": 42}
+
+
+# Showing without training
+
+
+def test_showing_trains_nothing_and_shows_what_is_recorded(tmp_path: Path, theatre: Theatre) -> None:
+    theatre.scores = DIVIDED
+    experiment = made(CE, CHOOSING)
+    reproduce("one", experiment, request(tmp_path))
+    before = texts(tmp_path)
+    theatre.seen()
+    shutil.rmtree(tmp_path / "runs")
+    reproduce("one", experiment, request(tmp_path, train=False))
+    assert texts(tmp_path) == before
+    outcome = reproduce("one", made(CE, FOCAL, CHOOSING), request(tmp_path, train=False))
+    assert theatre.seen() == []
+    assert {where: len(runs) for where, runs in outcome.records.items()} == {("CE", ""): 2, ("CRL", ""): 2}
+    assert outcome.score(outcome.cell("focal"), "argmax")["mean"] is None
+    assert len(content(tmp_path)["runs"]) == 4
+
+
+def test_showing_with_fewer_records_than_asked_for(tmp_path: Path, theatre: Theatre) -> None:
+    reproduce("one", made(), request(tmp_path, seeds=1))
+    theatre.seen()
+    outcome = reproduce("one", made(seeds=3), request(tmp_path, train=False))
+    assert theatre.seen() == []
+    assert len(outcome.all_records) == 2
+    assert len(content(tmp_path)["runs"]) == 2
+
+
+def test_showing_claims_no_choice_that_was_not_made(tmp_path: Path, theatre: Theatre) -> None:
+    experiment = made(CE, CHOOSING, recipe={"lr": (0.01, 0.2)})
+    outcome = reproduce("one", experiment, request(tmp_path, train=False))
+    assert theatre.seen() == []
+    assert outcome.chosen == {}
+    assert content(tmp_path)["chosen"] == []
+    assert "Chosen on validation" not in texts(tmp_path)["one.md"]
+
+
+# Beside runs
+
+
+class Measure:
+    """A measurement that says what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Laboratory] = []
+
+    def __call__(self, laboratory: Laboratory) -> dict[str, Any]:
+        self.given.append(laboratory)
+        runs = laboratory.runs("CRL", "")
+        return {"folders": [run.path.name for run in runs], "seeds": [run.config.seed for run in runs]}
+
+
+def shown(outcome: Outcome) -> str:
+    return f"Found: {outcome.found['seeds']}"
+
+
+def test_what_is_measured_is_recorded_and_shown(tmp_path: Path, theatre: Theatre) -> None:
+    measure = Measure()
+    experiment = made(measure=measure, show=shown)
+    reproduce("one", experiment, request(tmp_path, settings={"data_root": "disk"}))
+    (laboratory,) = measure.given
+    assert (laboratory.data_root, laboratory.quick, laboratory.seeds) == ("disk", False, 2)
+    assert laboratory.pictures.parent == tmp_path
+    found = content(tmp_path)
+    assert found["found"]["seeds"] == [0, 1]
+    assert len(found["runs"]) == 4
+    assert sorted(config.method for config in theatre.seen()) == ["ce", "ce", "crl", "crl"]
+    for folder, run in zip(found["found"]["folders"], found["runs"][2:], strict=True):
+        assert folder.endswith(run["key"])
+    assert "Found: [0, 1]" in (tmp_path / "results" / "one.md").read_text(encoding="utf-8")
+
+
+def test_what_is_measured_is_measured_once(tmp_path: Path, theatre: Theatre) -> None:
+    measure = Measure()
+    experiment = made(measure=measure, show=shown)
+    reproduce("one", experiment, request(tmp_path))
+    before = texts(tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    theatre.seen()
+    reproduce("one", experiment, request(tmp_path))
+    assert (len(measure.given), theatre.seen(), texts(tmp_path)) == (1, [], before)
+    reproduce("one", experiment, request(tmp_path, again=True))
+    assert len(measure.given) == 2
+    assert content(tmp_path)["found"]["seeds"] == [0, 1]
+
+
+def test_folders_that_are_gone_are_trained_where_they_are_needed(tmp_path: Path, theatre: Theatre) -> None:
+    reproduce("one", made(), request(tmp_path))
+    theatre.seen()
+    shutil.rmtree(tmp_path / "runs")
+    reproduce("two", made(measure=Measure(), show=shown), request(tmp_path))
+    assert [(config.method, config.seed) for config in theatre.seen()] == [("crl", 0), ("crl", 1)]
+
+
+def test_a_measurement_that_asks_for_a_cell_that_is_not_there(tmp_path: Path, theatre: Theatre) -> None:
+    def measure(laboratory: Laboratory) -> dict[str, Any]:
+        return {"runs": len(laboratory.runs("CLR", ""))}
+
+    with pytest.raises(ValueError, match="Expected cell to be one of the experiment, but got row 'CLR'"):
+        reproduce("one", made(measure=measure), request(tmp_path))
+
+
+def test_an_experiment_may_train_nothing(tmp_path: Path, theatre: Theatre) -> None:
+    experiment = Experiment("A title", "A source", "About it.", shown, measure=lambda lab: {"seeds": lab.seeds})
+    reproduce("one", experiment, request(tmp_path))
+    assert theatre.seen() == []
+    assert content(tmp_path)["found"] == {"seeds": 3}
+    assert "Found: 3" in (tmp_path / "results" / "one.md").read_text(encoding="utf-8")
+
+
+def test_runs_lie_in_folders_that_name_them(finished: Path) -> None:
+    for run in content(finished)["runs"]:
+        folder = finished / "runs" / f"{run['config']['method']}-mlp-{run['key']}"
+        assert key_of(Run(folder).config) == run["key"]
