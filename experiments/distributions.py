@@ -39,7 +39,7 @@ def show(outcome: Outcome) -> str:
 
 EXPERIMENT = Experiment(
     title="Class distributions: CelebA, fashion products, and CIFAR-100 made imbalanced",
-    source="Figures 1 and 8 (a) of the paper, which have X-Domain beside CelebA",
+    source="Figures 1 and 10 (a) of the paper, which have X-Domain beside CelebA",
     about=(
         "Training images of every class; the experiment `imbalance` has the numbers of every label. Fashion products"
         " stand in X-Domain's place. CIFAR-100 imb(gamma) is the paper's power law between 500 and 25 images; the paper"

@@ -8,7 +8,7 @@ GAMMAS = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 EXPERIMENT = Experiment(
     title="The degree gamma of imbalance: ResNet32 on CIFAR-100 imb(gamma) with and without CRL",
-    source="Figure 8 (b) of the paper",
+    source="Figure 10 (b) of the paper",
     about="The paper's settings, with a cosine schedule, which it does not state.",
     show=views.curve("gamma", "The paper draws its bars without numbers, and sees gains at every gamma."),
     settings=CIFAR,

@@ -7,7 +7,7 @@ from .recipes import FASHION, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="The number kappa of hard positives and negatives, from 1 to 175",
-    source="Figure 10 of the paper, which is of X-Domain",
+    source="Figure 12 of the paper, which is of X-Domain",
     about="Fashion products stand in X-Domain's place, in batches of 128: a class has no more than these to mine from.",
     show=views.curve("kappa", "The paper draws its curve without numbers: poor at 1, level from 25 on."),
     settings=FASHION,

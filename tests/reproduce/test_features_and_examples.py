@@ -296,7 +296,7 @@ def test_examples_are_counted_and_drawn_beside_the_data(quick: Path) -> None:
     ratios = [one["ratio"] for one in found["labels"]]
     assert ratios == sorted(ratios, reverse=True)
     assert set(found["shown"]) <= {one["label"] for one in found["labels"]}
-    assert (quick / "pictures" / "examples.png").is_file()
+    assert (quick / "quick-pictures" / "examples.png").is_file()
     assert not (quick / "results" / "examples.png").exists()
     page = (quick / "results" / "examples.md").read_text()
     assert "`pictures/examples.png`" in page

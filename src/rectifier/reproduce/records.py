@@ -88,9 +88,17 @@ def read_records(folder: Path) -> dict[str, Record]:
 def write_results(path: Path, facts: Mapping[str, Any], lists: Mapping[str, Iterable[Record]]) -> None:
     """Write the results of an experiment, a line for each run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    head = json.dumps(dict(facts), indent=1, ensure_ascii=False, allow_nan=False).removesuffix("\n}")
+    head = "{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in facts.items())
     bodies = [f' "{name}": [\n  {_lines(records)}\n ]' for name, records in lists.items()]
     write_bytes(path, (",\n".join([head, *bodies]) + "\n}\n").encode())
+
+
+def _text(value: Any, depth: int = 1) -> str:
+    """Return JSON with a line for each entry of an object; lists are long, and stay on one."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    inner = ",\n".join(f"{' ' * (depth + 1)}{json.dumps(str(k))}: {_text(v, depth + 1)}" for k, v in value.items())
+    return f"{{\n{inner}\n{' ' * depth}}}"
 
 
 def _lines(records: Iterable[Record]) -> str:

@@ -76,7 +76,7 @@ class _Work:
     def done(self) -> Outcome:
         self._choose()
         self._keys = self._final_keys()
-        if self._experiment.measure is not None and self._request.train and (self._request.again or not self._found):
+        if self._experiment.measure is not None and self._request.train and not self._is_measured():
             self._found = self._measured()
         self._trained(self._all_configs())
         outcome = self._outcome()
@@ -163,13 +163,18 @@ class _Work:
 
     # Beside runs.
 
+    def _is_measured(self) -> bool:
+        """Say whether what is looked for was found already, in these very runs."""
+        of_these = self._before.get("measured") == sorted(self._keys.values())
+        return bool(self._found) and of_these and not self._request.again
+
     def _measured(self) -> dict[str, Any]:
         """Find what the experiment looks for beside scores."""
         laboratory = Laboratory(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
             seeds=len(self._seeds),
-            pictures=self._request.runs.parent / "pictures",
+            pictures=self._request.runs.parent / ("quick-pictures" if self._request.quick else "pictures"),
             runs=self._folders,
         )
         return self._experiment.measure(laboratory)  # type: ignore[misc]
@@ -203,6 +208,7 @@ class _Work:
             "title": self._experiment.title,
             "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
             "found": self._found,
+            "measured": sorted(self._keys.values()) if self._found else [],
         }
         runs = {one["key"]: one for one in [*self._before.get("runs", ()), *outcome.all_records]}
         candidates = {one["key"]: one for one in self._before.get("candidates", ())} | self._candidates
