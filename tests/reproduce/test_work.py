@@ -124,6 +124,17 @@ def test_everything_is_trained_recorded_and_shown(tmp_path: Path, count: Count) 
     assert (tmp_path / "results" / "one.md").read_text(encoding="utf-8").startswith("# A title\n")
 
 
+def test_a_part_of_an_experiment_is_trained_and_the_rest_later(tmp_path: Path, count: Count) -> None:
+    part = reproduce("one", made(), request(tmp_path, only="cR"))
+    assert count.seen() == ALL[2:]
+    assert list(part.records) == [("CRL", "")]
+    whole = reproduce("one", made(), request(tmp_path))
+    assert count.seen() == ALL[:2]
+    assert list(whole.records) == [("CE", ""), ("CRL", "")]
+    with pytest.raises(ValueError, match=r"--only to be a part of a row or column \(CE, CRL\), but got 'lmle'"):
+        reproduce("one", made(), request(tmp_path, only="lmle"))
+
+
 def test_a_second_call_trains_nothing_and_writes_the_same(done: Path, count: Count) -> None:
     before = texts(done)
     reproduce("one", made(), request(done))

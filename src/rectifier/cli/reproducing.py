@@ -34,6 +34,9 @@ def reproduce(
             "--results", metavar="DIR", help="For NAME.json, NAME.md and figures.", show_default="results; OUT/quick"
         ),
     ] = None,
+    only: Annotated[
+        str, typer.Option("--only", metavar="TEXT", help="Train the cells alone whose row or column has this text.")
+    ] = "",
     show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is recorded in the results.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Train anew what is recorded in the results.")] = False,
     together: Annotated[
@@ -69,6 +72,7 @@ def reproduce(
         again=again,
         together=together,
         train=not show,
+        only=only,
     )
     for name, experiment in loaded.items():
         kept(partial(run, name, experiment, request), None)

@@ -8,7 +8,7 @@ from itertools import chain, count, product
 from pathlib import Path
 from typing import Any
 
-from rectifier import console
+from rectifier import check, console
 from rectifier.compare.suite import Planned, missing_groups, train_group
 from rectifier.config import Config
 from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
@@ -38,6 +38,7 @@ class Request:
         again: train anew what is recorded already.
         together: runs side by side on one GPU.
         train: whether what is missing is trained; else what is recorded is shown.
+        only: train cells alone whose row or column has this text; what is recorded of others is shown.
     """
 
     results: Path
@@ -48,6 +49,7 @@ class Request:
     again: bool = False
     together: int | None = None
     train: bool = True
+    only: str = ""
 
 
 def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
@@ -74,6 +76,9 @@ class _Work:
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
 
     def done(self) -> Outcome:
+        if self._experiment.cells and not any(map(self._is_wanted, self._experiment.cells)):
+            there = dict.fromkeys(name for cell in self._experiment.cells for name in (cell.row, cell.column) if name)
+            check.fail("--only", f"a part of a row or column ({', '.join(there)})", repr(self._request.only))
         self._choose()
         self._keys = self._final_keys()
         if self._experiment.measure is not None and self._request.train and not self._is_measured():
@@ -106,8 +111,11 @@ class _Work:
         for where, (cell, choice) in asked.items():
             combined = [dict(zip(choice, values, strict=True)) for values in product(*choice.values())]
             options[where] = [(values, [self._config(cell, seed, values) for seed in seeds]) for values in combined]
-        everything = [config for each in options.values() for _, configs in each for config in configs]
-        records = self._trained(everything, scored=False)
+        wanted: list[Config] = []
+        others: list[Config] = []
+        for where, each in options.items():
+            (wanted if self._is_wanted(asked[where][0]) else others).extend(c for _, cs in each for c in cs)
+        records = self._trained(wanted, scored=False) | self._recorded(others)
 
         def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
             known = [records[key]["liking"] for config in candidate[1] if (key := key_of(config)) in records]
@@ -126,8 +134,12 @@ class _Work:
         cells = self._experiment.cells
         return {(cell.row, cell.column, s): key_of(self._config(cell, s)) for cell in cells for s in self._seeds}
 
+    def _is_wanted(self, cell: Cell) -> bool:
+        return self._request.only.lower() in f"{cell.row}\n{cell.column}".lower()
+
     def _all_configs(self) -> list[Config]:
-        return [self._config(cell, seed) for cell in self._experiment.cells for seed in self._seeds]
+        wanted = filter(self._is_wanted, self._experiment.cells)
+        return [self._config(cell, seed) for cell in wanted for seed in self._seeds]
 
     # Runs.
 
@@ -140,10 +152,13 @@ class _Work:
         for group in missing_groups(missing, self._together) if self._request.train else ():
             self._note(train_group(group), scored)
             self._write()
-        found = {key: self._known[key] for key in wanted if key in self._known}
+        found = self._recorded(configs)
         if not scored:
             self._candidates |= found
         return found
+
+    def _recorded(self, configs: Sequence[Config]) -> dict[str, Record]:
+        return {key: self._known[key] for config in configs if (key := key_of(config)) in self._known}
 
     def _note(self, runs: Sequence[Run], scored: bool) -> None:
         for run in runs:
