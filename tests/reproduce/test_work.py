@@ -474,6 +474,18 @@ def test_a_recipe_is_chosen_for_the_first_cell_and_holds_for_its_column_alone(tm
     assert len(found["candidates"]) == 8
 
 
+def test_a_part_of_an_experiment_has_the_recipe_of_its_column(tmp_path: Path, theatre: Theatre) -> None:
+    theatre.scores = lambda config: (0.9 if config.lr == 0.2 else 0.4, 0.5)
+    experiment = made(CE, CRL, recipe={"lr": (0.01, 0.2)})
+    part = reproduce("one", experiment, request(tmp_path, only="CRL"))
+    assert {config.method for config in theatre.seen()} == {"ce", "crl"}  # the recipe is cross-entropy's
+    assert part.chosen == {("all", ""): {"lr": 0.2}}
+    assert list(part.records) == [("CRL", "")]
+    whole = reproduce("one", experiment, request(tmp_path))
+    assert {(config.method, config.lr) for config in theatre.seen()} == {("ce", 0.2)}
+    assert list(whole.records) == [("CE", ""), ("CRL", "")]
+
+
 def test_a_cells_own_choice_is_made_with_the_columns_recipe(tmp_path: Path, theatre: Theatre) -> None:
     def scores(config: Config) -> tuple[float, float]:
         if config.method == "ce":

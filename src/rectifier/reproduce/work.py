@@ -22,7 +22,19 @@ CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
 
 Where = tuple[str, str]
-Choice = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A cell for which validation shall choose; one that is not wanted is chosen for by what is recorded alone."""
+
+    cell: Cell
+    choice: Mapping[str, Sequence[Any]]
+    wanted: bool
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.choice, values, strict=True)) for values in product(*self.choice.values())]
 
 
 @dataclass(frozen=True)
@@ -93,36 +105,39 @@ class _Work:
 
     def _choose(self) -> None:
         """Let validation choose: first how each column is trained, then what is a cell's own."""
-        firsts: dict[str, Cell] = {}
-        for cell in self._experiment.cells:
-            firsts.setdefault(cell.column, cell)
-        if self._experiment.recipe:
-            found = self._choices(
-                {(cell.row, cell.column): (cell, self._experiment.recipe) for cell in firsts.values()}
-            )
+        cells, recipe = self._experiment.cells, self._experiment.recipe
+        if recipe:
+            wanted = {cell.column for cell in cells if self._is_wanted(cell)}
+            firsts = {cell.column: cell for cell in reversed(cells)}
+            columns = [firsts[column] for column in dict.fromkeys(cell.column for cell in cells)]
+            found = self._choices([_Asked(cell, recipe, cell.column in wanted) for cell in columns])
             self._recipes = {column: chosen for (_, column), chosen in found.items()}
-        own = {(cell.row, cell.column): (cell, cell.choose) for cell in self._experiment.cells if cell.choose}
+        own = [_Asked(cell, cell.choose, self._is_wanted(cell)) for cell in cells if cell.choose]
         self._chosen = self._choices(own)
 
-    def _choices(self, asked: Mapping[Where, tuple[Cell, Choice]]) -> dict[Where, dict[str, Any]]:
+    def _choices(self, asked: Sequence[_Asked]) -> dict[Where, dict[str, Any]]:
         """Return the values that validation likes best, by runs of seeds of their own."""
         seeds = CHOICE_SEEDS[:1] if self._request.quick else CHOICE_SEEDS
-        options: dict[Where, list[tuple[dict[str, Any], list[Config]]]] = {}
-        for where, (cell, choice) in asked.items():
-            combined = [dict(zip(choice, values, strict=True)) for values in product(*choice.values())]
-            options[where] = [(values, [self._config(cell, seed, values) for seed in seeds]) for values in combined]
-        wanted: list[Config] = []
-        others: list[Config] = []
-        for where, each in options.items():
-            (wanted if self._is_wanted(asked[where][0]) else others).extend(c for _, cs in each for c in cs)
-        records = self._trained(wanted, scored=False) | self._recorded(others)
+        tried = {
+            index: [(values, [self._config(one.cell, seed, values) for seed in seeds]) for values in one.combinations]
+            for index, one in enumerate(asked)
+        }
+        for wanted in (True, False):
+            indices = [index for index, one in enumerate(asked) if one.wanted == wanted]
+            configs = [config for index in indices for _, those in tried[index] for config in those]
+            self._candidates |= self._trained(configs, scored=False) if wanted else self._recorded(configs)
 
         def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
-            known = [records[key]["liking"] for config in candidate[1] if (key := key_of(config)) in records]
-            return sum(known) / len(known) if len(known) == len(seeds) else -1.0  # not all trained, where none may be
+            records = [self._candidates.get(key_of(config)) for config in candidate[1]]
+            known = [record["liking"] for record in records if record is not None]
+            return sum(known) / len(known) if len(known) == len(seeds) else -1.0  # where not all may be trained
 
-        best = {where: max(candidates, key=liking) for where, candidates in options.items()}
-        return {where: candidate[0] for where, candidate in best.items() if liking(candidate) >= 0}
+        best = {index: max(candidates, key=liking) for index, candidates in tried.items()}
+        return {
+            (asked[index].cell.row, asked[index].cell.column): candidate[0]
+            for index, candidate in best.items()
+            if liking(candidate) >= 0
+        }
 
     def _config(self, cell: Cell, seed: int, chosen: Mapping[str, Any] | None = None) -> Config:
         chosen = self._chosen.get((cell.row, cell.column), {}) if chosen is None else chosen
@@ -152,10 +167,7 @@ class _Work:
         for group in missing_groups(missing, self._together) if self._request.train else ():
             self._note(train_group(group), scored)
             self._write()
-        found = self._recorded(configs)
-        if not scored:
-            self._candidates |= found
-        return found
+        return self._recorded(configs)
 
     def _recorded(self, configs: Sequence[Config]) -> dict[str, Record]:
         return {key: self._known[key] for config in configs if (key := key_of(config)) in self._known}
