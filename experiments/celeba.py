@@ -15,26 +15,30 @@ METHODS = {
     "Cost-Sensitive": {"method": "cost-sensitive"},
     "Threshold-Adjustment": {"method": "threshold-adjustment"},
     "LMLE": {"method": "lmle"},
-    "CRL": {"method": "crl"},
+    "CRL, class level": {"method": "crl"},
+    "CRL": {"method": "crl-instance-relative"},
 }
+# The paper's row is of "instance level hard mining", as its caption says; Table 10 has the gain of the class level.
+CLASS_LEVEL = {"mean": 87.5}
 
 CELLS = [
     Cell(
         name,
         settings=settings,
-        paper=PAPER[name],
+        paper=PAPER.get(name, CLASS_LEVEL),
         against=None if name == "DeepID2" else "DeepID2",
-        choose={"eta": (0.01, 0.1, 0.5)} if name == "CRL" else {},
+        choose={"eta": (0.01, 0.1, 0.5)} if name.startswith("CRL") else {},
     )
     for name, settings in METHODS.items()
 ]
 
 EXPERIMENT = Experiment(
-    title="CelebA, 40 attributes: CRL and nine other methods",
+    title="CelebA, 40 attributes: CRL at both levels and nine other methods",
     source="Tables 3 and 4 and Figure 6 of the paper",
     about=(
         "The paper has 162,770 training images and 921 epochs. PANDA and ANet are built without landmarks and poses."
-        " Networks begin with random weights. CRL's eta is chosen on validation, as the paper chooses its own."
+        " Networks begin with random weights. CRL's eta is chosen on validation, as the paper chooses its own. The"
+        " paper's gains by imbalance are means of its table, whose numbers are rounded."
     ),
     show=views.labels({"1:1 to 1:5": (0, 5.5), "1:6 to 1:43": (5.5, 1e9)}),
     settings=CELEBA,

@@ -19,7 +19,7 @@ EXPERIMENT = Experiment(
     source="Table 8 of the paper",
     about="Classes are balanced, so CRL and cross-entropy are weighted equally (alpha 0.5), as there.",
     show=views.table(),
-    settings={**CIFAR, "data": "cifar100"},
+    settings={**CIFAR, "preset": "cifar100-balanced"},
     cells=CELLS,
     quick=QUICK_ONE_LABEL,
 )

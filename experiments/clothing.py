@@ -34,9 +34,11 @@ EXPERIMENT = Experiment(
     source="Tables 5 and 6 and Figure 8 of the paper, which are of X-Domain",
     about=(
         "X-Domain is not public. Fashion products (44,441 photographs, 8 labels) stand in its place: other images and"
-        " other labels, so the paper's means are given as a reminder alone. Networks begin with random weights."
+        " other labels, so the paper's means are given as a reminder alone. Networks begin with random weights. The"
+        " paper's gains over MTCT are +3.39 (LMLE) and +5.18 (CRL) for its one label below 1:5, +2.10 and +7.10 for the"
+        " others."
     ),
-    show=views.labels({"up to 1:5": (0, 5.5), "above 1:5": (5.5, 1e9)}),
+    show=views.labels({"up to 1:50": (0, 50), "above 1:50": (50, 1e9)}),
     settings=FASHION,
     cells=CELLS,
     quick=QUICK_LABELS,

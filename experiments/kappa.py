@@ -3,7 +3,7 @@
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import XDOMAIN
-from .recipes import FASHION, QUICK_LABELS
+from .recipes import FASHION, FASHION_ETA, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="The number kappa of hard positives and negatives, from 1 to 175",
@@ -14,7 +14,11 @@ EXPERIMENT = Experiment(
     cells=[
         Cell("CE", settings={"method": "ce"}, paper=XDOMAIN["MTCT"]),
         *(
-            Cell(f"{kappa}", settings={"method": "crl", "eta": 0.1, "kappa": kappa}, against="CE")
+            Cell(
+                f"{kappa}",
+                settings={"method": "crl", "eta": FASHION_ETA, **({} if kappa == 25 else {"kappa": kappa})},
+                against="CE",
+            )
             for kappa in (1, 25, 50, 75, 100, 125, 150, 175)
         ),
     ],

@@ -4,7 +4,7 @@ from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import MINING as PAPER
 from .paper import XDOMAIN
-from .recipes import FASHION, QUICK_LABELS
+from .recipes import FASHION, FASHION_ETA, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="Hard mining and joint learning",
@@ -14,11 +14,11 @@ EXPERIMENT = Experiment(
     settings=FASHION,
     cells=[
         Cell("MTCT", "fashion", {"method": "ce"}, XDOMAIN["MTCT"]),
-        Cell("CRL", "fashion", {"method": "crl", "eta": 0.1}, PAPER["CRL"], against="MTCT"),
+        Cell("CRL", "fashion", {"method": "crl", "eta": FASHION_ETA}, PAPER["CRL"], against="MTCT"),
         Cell(
             "CRL without hard mining",
             "fashion",
-            {"method": "crl", "eta": 0.1, "mining": "random"},
+            {"method": "crl", "eta": FASHION_ETA, "mining": "random"},
             PAPER["CRL without hard mining"],
             against="MTCT",
         ),

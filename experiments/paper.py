@@ -112,6 +112,3 @@ RHO = {0.1: 77.82, 0.3: 79.29, 0.5: 80.42}
 
 # Sections 4.1 and 4.2, training cost: hours of LMLE and CRL on a Tesla K40.
 HOURS = {"CelebA": {"LMLE": 264.8, "CRL": 27.2}, "X-Domain": {"LMLE": 429.9, "CRL": 60.4}}
-
-# Table 1: how many times as frequent the largest class is as the smallest.
-RATIOS = {"CIFAR-100": 1, "CelebA": 43, "DeepFashion": 733, "X-Domain": 4162}

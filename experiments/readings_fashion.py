@@ -3,7 +3,7 @@
 from rectifier.reproduce import Experiment, views
 
 from .readings import readings
-from .readings_celeba import SEVERAL_LABELS
+from .readings_celeba import ETA, for_several_labels
 from .recipes import FASHION, QUICK_LABELS
 
 EXPERIMENT = Experiment(
@@ -12,6 +12,6 @@ EXPERIMENT = Experiment(
     about="The recipe of the table of clothing attributes for all.",
     show=views.ranking(),
     settings=FASHION,
-    cells=[*readings(eta=0.1, log_eta=0.05), *SEVERAL_LABELS],
+    cells=[*readings(eta=ETA, log_eta=0.05), *for_several_labels(omega=0.76)],
     quick={**QUICK_LABELS, "epochs": 5},
 )

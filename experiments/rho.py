@@ -4,7 +4,7 @@ from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import RHO as PAPER
 from .paper import XDOMAIN
-from .recipes import FASHION, QUICK_LABELS
+from .recipes import FASHION, FASHION_ETA, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="The minority criterion rho",
@@ -15,7 +15,13 @@ EXPERIMENT = Experiment(
     cells=[
         Cell("MTCT", "fashion", {"method": "ce"}, XDOMAIN["MTCT"]),
         *(
-            Cell(f"rho {rho:.0%}", "fashion", {"method": "crl", "eta": 0.1, "rho": rho}, paper, against="MTCT")
+            Cell(
+                f"rho {rho:.0%}",
+                "fashion",
+                {"method": "crl", "eta": FASHION_ETA, **({} if rho == 0.5 else {"rho": rho})},
+                paper,
+                against="MTCT",
+            )
             for rho, paper in PAPER.items()
         ),
     ],

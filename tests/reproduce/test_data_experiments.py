@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from rectifier.data.dataset import ImageData
 from rectifier.data.sources import open_data
 from rectifier.report.published import DATA as PUBLISHED
 from rectifier.reproduce import Outcome, datasets, load_experiment, reproduce, times
+from rectifier.reproduce.records import own_seconds
 from rectifier.reproduce.times import RunTime
 from rectifier.reproduce.work import Request
 
@@ -179,11 +180,11 @@ def test_a_shared_device_is_told() -> None:
     ],
 )
 def test_a_run_takes_its_share_of_every_stretch(
-    sessions: list[dict[str, Any]], seconds: float | None, together: int, monkeypatch: pytest.MonkeyPatch
+    sessions: list[dict[str, Any]], seconds: float | None, together: int
 ) -> None:
-    monkeypatch.setattr(times, "record_of", lambda run: {"hardware": "a GPU"})
-    told = times.time_of_run(SimpleNamespace(environment={"sessions": sessions}))  # type: ignore[arg-type]
-    assert told == {"seconds": seconds, "together": together, "hardware": "a GPU"}
+    assert own_seconds(sessions) == seconds
+    record = {"seconds": seconds, "together": together, "hardware": "a GPU", "seed": 0}
+    assert times.time_of_record(record) == {"seconds": seconds, "together": together, "hardware": "a GPU"}
 
 
 def test_scope_shows_the_time_of_all_classes_beside_the_papers(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_scope_shows_the_time_of_all_classes_beside_the_papers(tmp_path: Path) -
     records = {
         (row, column): {seed: {**record, **time, "hardware": "a GPU"} for seed, record in by_seed.items()}
         for (row, column), by_seed in whole.records.items()
-        for time in [{"seconds": 300.0, "together": 6} if row == "all classes" else {"seconds": 40.0, "together": 1}]
+        for time in [{"seconds": 50.0, "together": 6} if row == "all classes" else {"seconds": 40.0, "together": 1}]
     }
     made = Outcome("scope", whole.experiment, records, {}, {}, tmp_path)
     shown = load_experiment("scope").show(made).splitlines()
@@ -248,3 +249,21 @@ def test_cost_gives_all_methods_as_many_batches_and_shares_no_run() -> None:
 def test_what_was_not_measured_is_said(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)
     assert "yet" in experiment.show(Outcome(name, experiment, {}, {}, {}, tmp_path))
+
+
+def test_deepfashion_is_scored_by_groups(tmp_path: Path) -> None:
+    write_deepfashion(tmp_path / "data", images=60)
+    small = {"network": "mlp", "epochs": 1, "size": "16x16", "batch_size": 16, "padding": 0}
+    known = load_experiment("deepfashion")
+    experiment = replace(known, settings={**known.settings, **small})
+    settings = {"accelerator": "cpu", "data_root": str(tmp_path / "data")}
+    request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings=settings, seeds=2)
+    outcome = reproduce("deepfashion", experiment, request)
+    groups = outcome.all_records[0]["test"]["argmax"]["group_top5"]
+    assert len(groups) > 1
+    head, _, line, *_ = [row for row in page(outcome).splitlines() if row.startswith("|")]
+    assert [name.strip() for name in head.split("|")[3:-1:2]] == [*groups, "mean"]
+    shown = [float(text.split("±")[0]) for text in line.split("|")[3:-1:2]]
+    by_hand = [outcome.values(experiment.cells[0], "argmax", name, "group_top5") for name in groups]
+    means = [100 * sum(v for v in values.values() if v is not None) / len(values) for values in by_hand]
+    assert shown == pytest.approx([*means, sum(means) / len(means)], abs=0.051)

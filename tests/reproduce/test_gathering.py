@@ -111,7 +111,8 @@ def shown(folder: Path, seeds: int = 3) -> Outcome:
 
 def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> None:
     text = page(shown(tmp_path))
-    title, source, table, provenance = text.rstrip("\n").split("\n\n")
+    title, source, table, training, provenance = text.rstrip("\n").split("\n\n")
+    assert training == "All runs: network net, epochs 3, lr 0.1."
     assert title == "# A title"
     assert source == "A source. About it."
     assert table == "The table."
@@ -152,7 +153,19 @@ def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None
 
 
 def test_one_seed_is_a_seed(tmp_path: Path) -> None:
-    assert "1 seed," in page(shown(tmp_path, 1))
+    text = page(shown(tmp_path, 1))
+    assert "1 seed;" in text
+    assert "±" not in text
+
+
+def test_unknown_times_and_blind_runs_are_told(tmp_path: Path) -> None:
+    outcome = shown(tmp_path)
+    records = {where: dict(runs) for where, runs in outcome.records.items()}
+    records["ce", ""][0] = {**records["ce", ""][0], "seconds": None, "blind": 2}
+    text = page(replace(outcome, records=records))
+    assert "at least 0.03 hours" in text  # five runs of 18 seconds
+    assert "**Logits that are the same for every image: ce, seed 0 (2 labels).**" in text
+    assert "Logits that are" not in page(outcome)
 
 
 def test_a_page_without_runs_has_its_command_and_what_was_found(tmp_path: Path) -> None:

@@ -81,8 +81,6 @@ def test_experiments_that_share_runs_follow_each_other(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_not_there_yet_can_be_shown(name: str) -> None:
-    succeed("reproduce", name, "--quick", "--show", "--out", "out", *CPU)
-    page = Path(f"out/quick/{name}.md")
-    text = page.read_text(encoding="utf-8")
-    assert all((page.parent / image).is_file() for image in re.findall(r"!\[.*?\]\((.*?)\)", text))
-    assert not Path("out/quick-runs").exists()
+    result = succeed("reproduce", name, "--quick", "--show", "--out", "out", *CPU)
+    assert f"Nothing of {name} is recorded in" in result.stderr
+    assert not Path("out").exists()

@@ -74,9 +74,22 @@ def reproduce(
         train=not show,
         only=only,
     )
+    left: dict[str, str] = {}
     for name, experiment in loaded.items():
-        kept(partial(run, name, experiment, request), None)
-        _show(request.results / f"{name}.md")
+        try:
+            kept(partial(run, name, experiment, request), None)
+        except FileNotFoundError as error:
+            if len(loaded) == 1:
+                raise
+            left[name] = str(error)  # data that is not here keeps no other experiment from its own
+            continue
+        page = request.results / f"{name}.md"
+        if page.is_file():
+            _show(page)
+    for name, reason in left.items():
+        console.say(f"Left out: {name}. {reason}")
+    if left:
+        raise typer.Exit(2)
 
 
 def _list(experiments: dict[str, Any]) -> None:

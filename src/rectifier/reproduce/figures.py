@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rectifier.compare import RULES
 from rectifier.report.layout import COLOURS, GRID, INK, plain, save_figure, strip
-from rectifier.reproduce.outcome import Outcome
+from rectifier.reproduce.experiment import Cell
+from rectifier.reproduce.outcome import PREFERRED, Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BAR = 0.8
-_DRAWN = 4  # methods whose bars can be told apart
+_DRAWN = 2  # methods, the last ones, whose bars can be told apart
 
 
 def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
@@ -34,6 +36,11 @@ def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
         places = [i + (number - (len(cells) - 1) / 2) * width for i in range(len(means))]
         axis.bar(places, means, width, color=COLOURS[number % len(COLOURS)], label=plain(cell.row))
         axis.errorbar(places, means, halves, fmt="none", ecolor=INK, elinewidth=0.6)
+        papers = {place: _paper(outcome, cell, label) for place, label in zip(places, ratios, strict=True)}
+        known = {place: gain for place, gain in papers.items() if gain is not None}
+        if known:
+            name = plain(f"{cell.row}, paper")
+            axis.plot(list(known), list(known.values()), "_", color=INK, markersize=4, label=name)
     axis.axhline(0, color=INK, linewidth=0.8)
     names = [f"{label.replace('_', ' ')} 1:{ratio:,.0f}" for label, ratio in ratios.items()]
     axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
@@ -44,22 +51,34 @@ def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
     return True
 
 
+def _paper(outcome: Outcome, cell: Cell, label: str) -> float | None:
+    """Return the paper's gain of a label, where it has one."""
+    base = outcome.base(cell)
+    papers = [one.paper.get(label) if one and isinstance(one.paper, Mapping) else None for one in (cell, base)]
+    return None if papers[0] is None or papers[1] is None else papers[0] - papers[1]
+
+
 def draw_curve(outcome: Outcome, parameter: str, logarithmic: bool = False) -> None:
     """Draw the score over a setting, under every rule; rows that are no numbers are level lines."""
     from matplotlib.figure import Figure
 
-    figure = Figure((7.0, 4.2), layout="constrained")
-    axis = figure.subplots()
+    figure = Figure((10.0, 4.2), layout="constrained")
+    axis, below = figure.subplots(1, 2)
     columns = list(dict.fromkeys(cell.column for cell in outcome.experiment.cells))
     for number, rule in enumerate(RULES):
         colour = COLOURS[number % len(COLOURS)]
         for style, column in zip(cycle(("-o", "--s", ":^")), columns, strict=False):
             _line(axis, outcome, rule, column, colour, style)
-    if logarithmic:
-        axis.set_xscale("log")
-    axis.set_xlabel(parameter, color=INK, fontsize=9)
+    for number, rule in enumerate(("argmax", PREFERRED)):
+        _gains(below, outcome, rule, COLOURS[-1 - number])
+    below.axhline(0, color=INK, linewidth=0.8)
     axis.set_ylabel("class-balanced accuracy, %", color=INK, fontsize=9)
-    _finish(axis)
+    below.set_ylabel("gain, points, paired by seed", color=INK, fontsize=9)
+    for one in (axis, below):
+        if logarithmic:
+            one.set_xscale("log")
+        one.set_xlabel(parameter, color=INK, fontsize=9)
+        _finish(one)
     save_figure(figure, outcome.folder / f"{outcome.name}.png")
 
 
@@ -79,6 +98,17 @@ def _line(axis: Axes, outcome: Outcome, rule: str, column: str, colour: str, sty
         x, y, half_widths = zip(*sorted(points), strict=True)
         name = plain(f"{column} {rule}".strip())
         axis.errorbar(x, y, half_widths, fmt=style, color=colour, capsize=2, markersize=4, linewidth=1.2, label=name)
+
+
+def _gains(axis: Axes, outcome: Outcome, rule: str, colour: str) -> None:
+    points: list[tuple[float, float, float]] = []
+    for cell in outcome.experiment.cells:
+        found, value = outcome.gain(cell, rule), _number(cell.row)
+        if found is not None and found["mean"] is not None and value is not None:
+            points.append((value, 100 * found["mean"], 100 * (found["half_width"] or 0)))
+    if points:
+        x, y, half_widths = zip(*sorted(points), strict=True)
+        axis.errorbar(x, y, half_widths, fmt="-o", color=colour, capsize=2, markersize=4, linewidth=1.2, label=rule)
 
 
 def _number(text: str) -> float | None:

@@ -20,11 +20,46 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
     parts = [f"# {experiment.title}", f"{experiment.source}. {experiment.about}"]
     if quick:
         parts.append("**A small version on generated data: it shows that everything runs, and says nothing else.**")
-    parts += [experiment.show(outcome).strip(), *_choices(outcome), _provenance(outcome, command)]
+    parts += [experiment.show(outcome).strip(), *_blind(outcome), *_choices(outcome), *_training(outcome)]
+    parts.append(_provenance(outcome, command))
     path = outcome.folder / f"{outcome.name}.md"
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
     gather(outcome.folder)
     return path
+
+
+_INTERVALS = (
+    "± is half of the 95 % interval over them, and speaks of new seeds, not of other images; differences are paired by"
+    " seed, and bold where their interval excludes 0, as one in twenty does by chance alone"
+)
+
+
+def _training(outcome: Outcome) -> list[str]:
+    """Say how all runs were trained, as far as they were trained alike."""
+    configs = [record["config"] for record in outcome.all_records]
+    if not configs:
+        return []
+    alike = {key: value for key, value in configs[0].items() if all(one.get(key) == value for one in configs)}
+    told = [f"{key} {alike[key]}" for key in _TOLD if alike.get(key) not in (None, {}, False)]
+    told += [f"{key.partition('.')[2]} {value}" for key, value in alike.items() if key.startswith("method.")]
+    return [f"All runs: {', '.join(told)}."] if told else []
+
+
+_TOLD = (
+    *("data", "network", "network.dropout", "epochs", "batch_size", "optimizer", "lr", "momentum", "weight_decay"),
+    *("schedule", "warmup", "padding", "flip", "select", "precision"),
+)
+
+
+def _blind(outcome: Outcome) -> list[str]:
+    """Name the runs whose networks have stopped looking at their images, for some labels: they are in the means."""
+    blind = [
+        f"{' '.join(filter(None, where))}, seed {seed} ({check.amount(record['blind'], 'label')})"
+        for where, by_seed in outcome.records.items()
+        for seed, record in by_seed.items()
+        if record.get("blind")
+    ]
+    return [f"**Logits that are the same for every image: {'; '.join(blind)}.**"] if blind else []
 
 
 def _choices(outcome: Outcome) -> list[str]:
@@ -44,14 +79,16 @@ def _provenance(outcome: Outcome, command: str) -> str:
         return f"`{command}`; what was found: [{outcome.name}.json]({outcome.name}.json)."
     seeds = {len(by_seed) for by_seed in outcome.records.values()}
     how_many = check.amount(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
-    hours = sum(record["seconds"] / record["together"] for record in records) / 3600
+    intervals = "" if max(seeds) == 1 else f", {_INTERVALS}"
+    times = [record["seconds"] for record in records]
+    hours = f"{'at least ' * (None in times)}{sum(time or 0 for time in times) / 3600:.2f} hours of training"
     commits = _listed(sorted({(record["commit"] or "unknown")[:7] for record in records}))
     return (
-        f"`{command}`; {how_many}, ± is half of the 95 % interval over them, differences are paired by seed;"
+        f"`{command}`; {how_many}{intervals};"
         f" {_listed(sorted({record['hardware'] for record in records}))},"
         f" torch {_listed(sorted({record['versions']['torch'] for record in records}))}, commit {commits};"
         f" split {_listed(sorted({record['data']['split_hash'][:8] for record in records}))};"
-        f" {hours:.2f} hours of training. Every run: [{outcome.name}.json]({outcome.name}.json)."
+        f" {hours}. Every run: [{outcome.name}.json]({outcome.name}.json)."
     )
 
 

@@ -13,6 +13,9 @@ from rectifier.reproduce.experiment import Cell, Experiment
 from rectifier.reproduce.records import Record
 
 BALANCED = "class_balanced_accuracy"
+GROUPS = "group_top5"
+"""The metric of labels that come in groups: of a group's likeliest five, by group in place of labels."""
+
 PREFERRED = "preferred"
 """Stands for the decision rule that validation likes best, run by run: what one would use."""
 
@@ -43,10 +46,13 @@ class Outcome:
         self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED
     ) -> dict[str, float | None]:
         """Return a score on test of each seed, of all labels together or of one."""
-        found = {}
+        found: dict[str, float | None] = {}
         for seed, record in self.records.get((cell.row, cell.column), {}).items():
             scores = record["test"][record["preferred_rule"] if rule == PREFERRED else rule]
-            found[str(seed)] = scores[metric] if label is None else scores["labels"].get(label)
+            if metric == GROUPS:
+                found[str(seed)] = _mean(scores[GROUPS]) if label is None else scores[GROUPS].get(label)
+            else:
+                found[str(seed)] = scores[metric] if label is None else scores["labels"].get(label)
         return found
 
     def mean_of(self, cell: Cell, rule: str, labels: list[str]) -> dict[str, float | None]:
@@ -54,8 +60,7 @@ class Outcome:
         columns = [self.values(cell, rule, label) for label in labels]
         means: dict[str, float | None] = {}
         for seed in columns[0] if columns else ():
-            defined = [value for column in columns if (value := column[seed]) is not None]
-            means[seed] = sum(defined) / len(defined) if defined else None
+            means[seed] = _mean({str(number): column[seed] for number, column in enumerate(columns)})
         return means
 
     def score(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Estimate:
@@ -72,12 +77,22 @@ class Outcome:
         base = self.base(cell)
         if base is None:
             return None
-        return difference(self.values(cell, rule, label, metric), self.values(base, rule, label, metric))
+        ours, theirs = (self.values(one, rule, label, metric) for one in (cell, base))
+        return difference({seed: ours[seed] for seed in self._of_one_split(cell, base)}, theirs)
 
     def gain_of(self, cell: Cell, rule: str, labels: list[str]) -> Difference | None:
         """Return the difference in the mean over some labels."""
         base = self.base(cell)
-        return None if base is None else difference(self.mean_of(cell, rule, labels), self.mean_of(base, rule, labels))
+        if base is None:
+            return None
+        ours, theirs = (self.mean_of(one, rule, labels) for one in (cell, base))
+        return difference({seed: ours[seed] for seed in self._of_one_split(cell, base) if seed in ours}, theirs)
+
+    def _of_one_split(self, cell: Cell, base: Cell) -> list[str]:
+        """Return the seeds of which both cells have runs of the same data."""
+        ours, theirs = (self.records.get((one.row, one.column), {}) for one in (cell, base))
+        hashes = {seed: record["data"]["split_hash"] for seed, record in theirs.items()}
+        return [str(seed) for seed, record in ours.items() if record["data"]["split_hash"] == hashes.get(seed)]
 
     def base(self, cell: Cell) -> Cell | None:
         """Return the cell that this one's gain is counted from."""
@@ -94,3 +109,8 @@ class Outcome:
     @property
     def all_records(self) -> list[Record]:
         return [record for by_seed in self.records.values() for record in by_seed.values()]
+
+
+def _mean(values: Mapping[str, float | None]) -> float | None:
+    defined = [value for value in values.values() if value is not None]
+    return sum(defined) / len(defined) if defined else None

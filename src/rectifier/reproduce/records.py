@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,24 @@ def record_of(run: Run) -> Record:
         "hardware": ", ".join(made["gpus"]) if made["decided"]["device"].startswith("cuda") else made["processor"],
         "versions": {"python": made["python"], "torch": made["packages"].get("torch")},
         "commit": sessions[-1]["commit"],
-        "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
-        "together": sessions[-1].get("together", 1),
+        "seconds": own_seconds(sessions),
+        "together": max(session.get("together", 1) for session in sessions),
+        "blind": len(metrics.get("blind", ())),
         "preferred_rule": metrics["preferred_rule"],
         # What validation thinks of the run under that rule: of tuned offsets, by samples they were not tuned on.
         "liking": _rounded(run.rules["validation"][metrics["preferred_rule"]]),
         **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
     }
+
+
+def own_seconds(sessions: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the time of a run over all stretches of work, its share of those that it had others beside it in.
+
+    None: a stretch was killed before its time was noted.
+    """
+    if not all("seconds" in session for session in sessions):
+        return None
+    return round(float(sum(session["seconds"] / session.get("together", 1) for session in sessions)), 2)
 
 
 def _ratio(classes: Mapping[str, int]) -> float | None:
@@ -63,17 +74,18 @@ def _ratio(classes: Mapping[str, int]) -> float | None:
 def _scores(found: Mapping[str, Any]) -> dict[str, Any]:
     labels = {name: _rounded(one["class_balanced_accuracy"]) for name, one in found["labels"].items()}
     scores = {name: _rounded(found.get(name)) for name in _METRICS}
-    return {**scores, "labels": labels if len(labels) > 1 else {}}
+    groups = {name: _rounded(value) for name, value in found.get("group_top5", {}).items()}
+    return {**scores, "labels": labels if len(labels) > 1 else {}, "group_top5": groups}
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)
 
 
-def read_records(folder: Path) -> dict[str, Record]:
-    """Return the records of all results in a folder, by key: experiments share runs."""
+def read_records(folder: Path, own: Path | None = None) -> dict[str, Record]:
+    """Return the records of all results in a folder, by key: experiments share runs. Those of ``own`` come first."""
     found: dict[str, Record] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: (path == own, path)):
         content = read_json(path)
         listed = content.get("runs") if isinstance(content, dict) else None
         if isinstance(listed, list):

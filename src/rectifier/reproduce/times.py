@@ -36,19 +36,12 @@ TIME_REMARK = (
 
 def time_of_record(record: Record) -> RunTime:
     """Return the time of a recorded run."""
-    together = record["together"]
-    return {"seconds": record["seconds"] / together, "together": together, "hardware": record["hardware"]}
+    return {name: record[name] for name in ("seconds", "together", "hardware")}  # type: ignore[return-value]
 
 
 def time_of_run(run: Run) -> RunTime:
     """Return the time of a finished run, over all its stretches of work."""
-    sessions = run.environment["sessions"]
-    known = all("seconds" in session for session in sessions)
-    return {
-        "seconds": round(sum(one["seconds"] / one["together"] for one in sessions), 3) if known else None,
-        "together": max(session.get("together", 1) for session in sessions),
-        "hardware": record_of(run)["hardware"],
-    }
+    return time_of_record(record_of(run))
 
 
 def time_ratio(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> Estimate:

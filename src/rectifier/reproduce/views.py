@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rectifier import check
-from rectifier.compare import RULES
 from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import Cell
-from rectifier.reproduce.outcome import BALANCED, PREFERRED, Outcome
+from rectifier.reproduce.outcome import BALANCED, GROUPS, PREFERRED, Outcome
 
 Show = Callable[[Outcome], str]
 RULE_WORDS = {
@@ -91,6 +90,31 @@ def ranking(remark: str = "") -> Show:
     return show
 
 
+def groups() -> Show:
+    """Show groups of labels in columns: class-balanced accuracy of the five likeliest of each group, and gains."""
+
+    def show(outcome: Outcome) -> str:
+        records = outcome.all_records
+        names = list(records[0]["test"]["argmax"][GROUPS]) if records else []
+        if not names:
+            return "No labels that come in groups."
+        heads = ["", "rule", *(head for name in (*names, "mean") for head in (name, "paper"))]
+        lines = []
+        for cell in outcome.experiment.cells:
+            for rule in RULE_WORDS:
+                columns: list[str | None] = [*names, None]  # the last is their mean
+                scores = [spread(outcome.score(cell, rule, name, GROUPS)) for name in columns]
+                papers = [paper_text(paper_of(cell, name or "mean")) * (rule == "argmax") for name in columns]
+                lines.append([cell.row, rule, *(text for pair in zip(scores, papers, strict=True) for text in pair)])
+                if cell.against is not None:
+                    gains = [outcome.gain(cell, rule, name, GROUPS) for name in columns]
+                    texts = [text for gain in gains for text in (spread(gain, signed=True) if gain else "", "")]
+                    lines.append([f"{cell.row}, gain", rule, *texts])
+        return markdown_table(heads, lines)
+
+    return show
+
+
 def labels(groups: Mapping[str, tuple[float, float]] | None = None) -> Show:
     """Show methods side by side: means under every rule, gains by groups of labels, then label by label.
 
@@ -118,6 +142,7 @@ def _means(outcome: Outcome) -> str:
 def _group_gains(outcome: Outcome, groups: Mapping[str, tuple[float, float]] | None) -> str:
     ratios = outcome.ratios()
     members = _members(ratios, groups)
+    members = {"all": list(ratios), **members} if ratios else {}
     lines = []
     for cell in outcome.experiment.cells:
         base = outcome.base(cell)
@@ -175,11 +200,11 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
 
     def show(outcome: Outcome) -> str:
         figures.draw_curve(outcome, parameter, logarithmic)
-        heads = [parameter, *(f"{rule}{', gain' * gains}" for rule in RULES for gains in (False, True)), "paper"]
+        heads = [parameter, *(f"{rule}{', gain' * gains}" for rule in RULE_WORDS for gains in (False, True)), "paper"]
         lines = []
         for cell in outcome.experiment.cells:
             texts = []
-            for rule in RULES:
+            for rule in RULE_WORDS:
                 gain = outcome.gain(cell, rule)
                 texts += [spread(outcome.score(cell, rule)), spread(gain, signed=True) if gain else ""]
             lines.append([f"{cell.row} {cell.column}".strip(), *texts, paper_text(paper_of(cell))])

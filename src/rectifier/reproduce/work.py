@@ -17,6 +17,7 @@ from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record, key_of, read_records, record_of, write_results
 from rectifier.runs.atomic import read_json
 from rectifier.runs.folder import Run
+from rectifier.training.job import fingerprints
 
 CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
@@ -75,7 +76,7 @@ class _Work:
     def __init__(self, name: str, experiment: Experiment, request: Request) -> None:
         self._name, self._experiment, self._request = name, experiment, request
         self._path = request.results / f"{name}.json"
-        self._known = {} if request.again else read_records(request.results)
+        self._known = {} if request.again else read_records(request.results, self._path)
         # What was recorded stays in the file until it is replaced, whatever interrupts the work.
         self._before: dict[str, Any] = read_json(self._path) if self._path.is_file() else {}
         self._recipes: dict[str, dict[str, Any]] = {}
@@ -83,6 +84,7 @@ class _Work:
         self._candidates: dict[str, Record] = {}
         self._found: dict[str, Any] = self._before.get("found") or {}
         self._again: dict[str, Path] = {}
+        self._prints: dict[str, frozenset[str] | None] = {}
         self._keys: dict[tuple[str, str, int], str] = {}  # of the runs that are scored, once all is chosen
         self._together = 1 if experiment.alone else request.together
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
@@ -97,8 +99,12 @@ class _Work:
             self._found = self._measured()
         self._trained(self._all_configs())
         outcome = self._outcome()
-        self._write()
-        write_page(outcome, self._request.quick)
+        if self._request.train:
+            self._write()
+        if self._request.train or outcome.all_records or outcome.found:
+            write_page(outcome, self._request.quick)
+        else:
+            console.say(f"Nothing of {self._name} is recorded in {self._request.results}.")
         return outcome
 
     # Which settings.
@@ -161,6 +167,7 @@ class _Work:
     def _trained(self, configs: Sequence[Config], scored: bool = True) -> dict[str, Record]:
         """Return the records of some runs; those that are not known are trained."""
         wanted = {key_of(config): config for config in configs}
+        self._forget_other_data(wanted)
         missing = [self._planned(key, config) for key, config in wanted.items() if key not in self._known]
         finished = [run for run in missing if Run(run.folder).is_finished]
         self._note([Run(run.folder) for run in finished], scored)
@@ -168,6 +175,30 @@ class _Work:
             self._note(train_group(group), scored)
             self._write()
         return self._recorded(configs)
+
+    def _forget_other_data(self, wanted: Mapping[str, Config]) -> None:
+        """Leave records alone that are of other images than those that lie here, so that they are trained anew."""
+        if not self._request.train:
+            return
+        unlike = 0
+        for key, config in wanted.items():
+            there = self._fingerprints(config) if key in self._known else None
+            if there is not None and self._known[key]["data"]["fingerprint"] not in there:
+                del self._known[key]
+                unlike += 1
+        if unlike:
+            console.say(f"{check.amount(unlike, 'recorded run')} of other images than those here: trained anew.")
+
+    def _fingerprints(self, config: Config) -> frozenset[str] | None:
+        """Return the fingerprints that a run's data could have, or None where the data is not here."""
+        asked = (config.data, config.data_root, config.images, tuple(config.data_options.items()), config.split_seed)
+        told = repr((*asked, config.size, config.network))
+        if told not in self._prints:
+            try:
+                self._prints[told] = fingerprints(config)
+            except FileNotFoundError:
+                self._prints[told] = None
+        return self._prints[told]
 
     def _recorded(self, configs: Sequence[Config]) -> dict[str, Record]:
         return {key: self._known[key] for config in configs if (key := key_of(config)) in self._known}

@@ -20,7 +20,7 @@ from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.sources import may_mirror, open_data
-from rectifier.data.store import as_size, build_store, is_store
+from rectifier.data.store import as_size, build_store, is_store, open_store
 from rectifier.engine.devices import resolved_precision
 from rectifier.engine.predict import shard
 from rectifier.methods import (
@@ -173,6 +173,17 @@ def open_for_training(config: Config) -> ImageData:
     if size is not None and data.images.shape[:2] != size:  # type: ignore[attr-defined]
         check.fail("size", "left out for a store, whose images have theirs", config.size)
     return data
+
+
+def fingerprints(config: Config) -> frozenset[str]:
+    """Return the fingerprints that the data of a run could have: as it lies there, and as its store has it."""
+    seed = config.seed if config.resplit else config.split_seed
+    data = open_data(config.data, root=config.data_root, images=config.images, seed=seed, **config.data_options)
+    found = {data.fingerprint}
+    if isinstance(data.images, ImageFiles):  # of which a store leaves out those that cannot be read
+        folder = store_folder(data, as_size(config.size) or default_size(config.network), config.fit)
+        found |= {open_store(folder).fingerprint} if is_store(folder) else set()
+    return frozenset(found)
 
 
 def store_folder(data: ImageData, size: tuple[int, int], fit: str) -> Path:
