@@ -235,3 +235,13 @@ def test_damaged_results_are_named(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{"runs": [')
     with pytest.raises(ValueError, match=r"Expected .*one\.json to be JSON, but got a damaged file"):
         read_records(tmp_path)
+
+
+def test_labels_that_no_image_changes_are_counted(run: Run, tmp_path: Path) -> None:
+    assert record_of(run)["blind"] == 0
+    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+    known = copy.predictions("validation")
+    logits = known.logits.clone()
+    logits[:, : known.space.sizes[0]] = 1.5
+    copy.save_predictions("validation", replace(known, logits=logits))
+    assert record_of(copy)["blind"] == 1

@@ -16,6 +16,7 @@ from rectifier.config import Config
 from rectifier.evaluation import RULES
 from rectifier.runs.atomic import read_json, write_bytes
 from rectifier.runs.folder import Run
+from rectifier.training.outcome import blind_labels
 
 Record = dict[str, Any]
 _METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
@@ -47,7 +48,7 @@ def record_of(run: Run) -> Record:
         "commit": sessions[-1]["commit"],
         "seconds": own_seconds(sessions),
         "together": max(session.get("together", 1) for session in sessions),
-        "blind": len(metrics.get("blind", ())),
+        "blind": len(blind_labels(run.predictions("validation"))),
         "preferred_rule": metrics["preferred_rule"],
         # What validation thinks of the run under that rule: of tuned offsets, by samples they were not tuned on.
         "liking": _rounded(run.rules["validation"][metrics["preferred_rule"]]),

@@ -59,8 +59,7 @@ def _save(job: Job, run: Run, found: dict[str, Predictions], decision: Decision 
         run.save_decision(cast(str, job.method.decision), decision.state())
     for part, predictions in found.items():
         run.save_predictions(part, predictions)
-    blind = blind_labels(found["validation"])
-    if blind:
+    if blind := blind_labels(found["validation"]):
         named = ", ".join(blind[:3]) + (", ..." if blind[3:] else "")
         console.say(
             f"{len(blind)} of {check.amount(len(job.data.space), 'label')} ({named}): the logits are the same for every"
@@ -68,7 +67,7 @@ def _save(job: Job, run: Run, found: dict[str, Predictions], decision: Decision 
             " A smaller rate, a warm-up or clipped gradients (--set clip=1) often help."
         )
     rules, metrics = score_predictions(found, job.counts, job.config.method)
-    run.save_results(rules, {**metrics, "blind": blind})
+    run.save_results(rules, metrics)
 
 
 def blind_labels(predictions: Predictions) -> list[str]:
