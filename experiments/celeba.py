@@ -1,7 +1,8 @@
 """CelebA: 40 attributes, and every method of the paper's table."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Experiment, views
 
+from .methods import compared
 from .paper import CELEBA as PAPER
 from .recipes import CELEBA, QUICK_LABELS
 
@@ -21,16 +22,7 @@ METHODS = {
 # The paper's row is of "instance level hard mining", as its caption says; Table 10 has the gain of the class level.
 CLASS_LEVEL = {"mean": 87.5}
 
-CELLS = [
-    Cell(
-        name,
-        settings=settings,
-        paper=PAPER.get(name, CLASS_LEVEL),
-        against=None if name == "DeepID2" else "DeepID2",
-        choose={"eta": (0.01, 0.1, 0.5)} if name.startswith("CRL") else {},
-    )
-    for name, settings in METHODS.items()
-]
+CELLS = compared(METHODS, {**PAPER, "CRL, class level": CLASS_LEVEL}, base="DeepID2")
 
 EXPERIMENT = Experiment(
     title="CelebA, 40 attributes: CRL at both levels and nine other methods",

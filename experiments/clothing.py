@@ -1,7 +1,8 @@
 """Clothing attributes: X-Domain's table on fashion products, which can be had."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Experiment, views
 
+from .methods import compared
 from .paper import XDOMAIN as PAPER
 from .recipes import FASHION, QUICK_LABELS
 
@@ -18,16 +19,7 @@ METHODS = {
     "CRL": {"method": "crl"},
 }
 
-CELLS = [
-    Cell(
-        name,
-        settings=settings,
-        paper=PAPER[name],
-        against=None if name == "MTCT" else "MTCT",
-        choose={"eta": (0.01, 0.1, 0.5)} if name == "CRL" else {},
-    )
-    for name, settings in METHODS.items()
-]
+CELLS = compared(METHODS, PAPER, base="MTCT")
 
 EXPERIMENT = Experiment(
     title="Clothing attributes on fashion products: CRL and nine other methods",

@@ -17,6 +17,7 @@ from rectifier.runs.folder import Run
 from rectifier.training import (
     TOGETHER,
     Wanted,
+    data_settings,
     look_at,
     resume,
     shared_settings,
@@ -116,9 +117,7 @@ def _by_data(missing: Sequence[Planned]) -> list[list[Config]]:
     """Put configs together whose data is the same."""
     alike: dict[str, list[Config]] = {}
     for run in missing:
-        config = run.config
-        told = (config.data, config.data_root, config.images, config.data_options, config.size, config.network)
-        alike.setdefault(repr(told), []).append(config)
+        alike.setdefault(data_settings(run.config), []).append(run.config)
     return list(alike.values())
 
 

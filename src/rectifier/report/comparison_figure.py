@@ -18,7 +18,7 @@ from rectifier.report.comparison_tables import (
     others,
     short,
 )
-from rectifier.report.layout import COLOURS, GRID, INK, plain, save_figure, strip
+from rectifier.report.layout import COLOURS, INK, light_grid, plain, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,7 @@ def _draw_gains(comparison: Comparison, rule: str) -> Figure:
     axis.set_xlabel(order, fontsize=9, color=INK)
     quantity = "sensitivity" if len(comparison["labels"]) == 1 else "class-balanced accuracy"
     axis.set_ylabel(f"gain in {quantity} (points)", fontsize=9, color=INK)
-    _finish(axis, "y")
+    light_grid(axis, "y")
     _legend(figure, axis)
     return figure
 
@@ -174,7 +174,7 @@ def _draw_sizes(comparison: Comparison, rule: str) -> Figure:
     binned = "; lines: means of classes of like size" if found["class_bins"] else ""
     axis.set_xlabel(f"training samples of a class, log scale{binned}", fontsize=9, color=INK)
     axis.set_ylabel("sensitivity (%)", fontsize=9, color=INK)
-    _finish(axis, "both")
+    light_grid(axis, "both")
     _legend(figure, axis)
     return figure
 
@@ -239,7 +239,7 @@ def _draw_summary(comparison: Comparison) -> Figure:
             axis.set_title(f"rule {rule}" if metric == _SUMMARY[0] else "", fontsize=9, color=INK)
             unit = "sensitivity, " if metric == "rarest" else ""
             axis.set_xlabel(f"{unit}{METRIC_WORDS[metric]} (%)", fontsize=8, color=INK)
-            _finish(axis, "x")
+            light_grid(axis, "x")
     axes[0][0].set_yticks(range(len(names)), [plain(short(name, 34)) for name in names])
     axes[0][0].set_ylim(len(names) - 0.5, -0.5)
     return figure
@@ -269,12 +269,6 @@ def _style(comparison: Comparison, name: str) -> tuple[str, str, str]:
         return _BASELINE, "o", "--"
     position = others(comparison).index(name)
     return _colour(position), _MARKERS[(position + 1) % len(_MARKERS)], "-"
-
-
-def _finish(axis: Axes, grid: str) -> None:
-    strip(axis)
-    axis.grid(axis=grid, color=GRID, linewidth=0.6)  # type: ignore[arg-type]
-    axis.set_axisbelow(True)
 
 
 def _legend(figure: Figure, axis: Axes) -> None:

@@ -46,6 +46,13 @@ def strip(axis: Axes) -> None:
     axis.tick_params(labelsize=8, colors=INK)
 
 
+def light_grid(axis: Axes, along: str = "y") -> None:
+    """Leave of a frame what is needed, and let values be read off light lines behind what is drawn."""
+    strip(axis)
+    axis.grid(axis=along, color=GRID, linewidth=0.6)  # type: ignore[arg-type]
+    axis.set_axisbelow(True)
+
+
 def save_figure(figure: Figure, path: Path, **options: Any) -> None:
     """Write a figure in the format that its path names, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

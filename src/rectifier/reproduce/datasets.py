@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from rectifier import check
 from rectifier.data.sources import data_root, open_data
-from rectifier.report.layout import COLOURS, GRID, INK, plain, save_figure, strip
+from rectifier.report.layout import COLOURS, GRID, INK, light_grid, plain, save_figure
 from rectifier.report.profile import Imbalance, Profile, profile, ratio_text
 from rectifier.report.published import published_data, published_ratio
 from rectifier.reproduce.views import markdown_table
@@ -278,6 +278,4 @@ def _finish(axis: Axes, sizes: Sizes, label: str) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.set_ylabel(label, color=INK, fontsize=9)
-    axis.grid(axis="y", color=GRID, linewidth=0.6)
-    axis.set_axisbelow(True)
-    strip(axis)
+    light_grid(axis)

@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rectifier.compare import RULES
-from rectifier.report.layout import COLOURS, GRID, INK, plain, save_figure, strip
+from rectifier.report.layout import COLOURS, INK, light_grid, plain, save_figure
 from rectifier.reproduce.experiment import Cell
 from rectifier.reproduce.outcome import PREFERRED, Outcome
 
@@ -119,8 +119,6 @@ def _number(text: str) -> float | None:
 
 
 def _finish(axis: Any) -> None:
-    axis.grid(axis="y", color=GRID, linewidth=0.6)
-    axis.set_axisbelow(True)
+    light_grid(axis)
     if axis.get_legend_handles_labels()[0]:
         axis.legend(frameon=False, fontsize=8)
-    strip(axis)

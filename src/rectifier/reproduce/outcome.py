@@ -50,7 +50,7 @@ class Outcome:
         for seed, record in self.records.get((cell.row, cell.column), {}).items():
             scores = record["test"][record["preferred_rule"] if rule == PREFERRED else rule]
             if metric == GROUPS:
-                found[str(seed)] = _mean(scores[GROUPS]) if label is None else scores[GROUPS].get(label)
+                found[str(seed)] = estimate(scores[GROUPS])["mean"] if label is None else scores[GROUPS].get(label)
             else:
                 found[str(seed)] = scores[metric] if label is None else scores["labels"].get(label)
         return found
@@ -60,7 +60,7 @@ class Outcome:
         columns = [self.values(cell, rule, label) for label in labels]
         means: dict[str, float | None] = {}
         for seed in columns[0] if columns else ():
-            means[seed] = _mean({str(number): column[seed] for number, column in enumerate(columns)})
+            means[seed] = estimate({str(number): column[seed] for number, column in enumerate(columns)})["mean"]
         return means
 
     def score(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Estimate:
@@ -109,8 +109,3 @@ class Outcome:
     @property
     def all_records(self) -> list[Record]:
         return [record for by_seed in self.records.values() for record in by_seed.values()]
-
-
-def _mean(values: Mapping[str, float | None]) -> float | None:
-    defined = [value for value in values.values() if value is not None]
-    return sum(defined) / len(defined) if defined else None

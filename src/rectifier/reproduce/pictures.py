@@ -17,6 +17,7 @@ from rectifier.data.decode import decode, image_size
 from rectifier.data.sources import open_data
 from rectifier.report.layout import INK, plain, save_figure
 from rectifier.reproduce.outcome import PREFERRED
+from rectifier.reproduce.records import ratio_of
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import Predictions
 
@@ -57,8 +58,8 @@ def rare_classes(run: Run) -> list[RareClass]:
         if not occurring:
             continue
         name = min(occurring, key=train.__getitem__)
-        ratio = max(train.values()) / min(n for n in train.values() if n)
-        found.append(RareClass(label, name, position, space.classes[position].index(name), round(ratio, 2)))
+        ratio = ratio_of(train) or 1.0  # a class that occurs is there, so there is one
+        found.append(RareClass(label, name, position, space.classes[position].index(name), ratio))
     return sorted(found, key=lambda one: (-one.ratio, one.label))
 
 

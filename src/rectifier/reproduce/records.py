@@ -39,7 +39,7 @@ def record_of(run: Run) -> Record:
         "seed": config.seed,
         "data": {
             **{name: data[name] for name in ("name", "fingerprint", "split_hash", "samples")},
-            "ratios": {label: _ratio(classes) for label, classes in data["counts"]["train"].items()},
+            "ratios": {label: ratio_of(classes) for label, classes in data["counts"]["train"].items()},
         },
         "parameters": made["decided"]["parameters"],
         "precision": made["decided"]["precision"],
@@ -66,7 +66,7 @@ def own_seconds(sessions: Sequence[Mapping[str, Any]]) -> float | None:
     return round(float(sum(session["seconds"] / session.get("together", 1) for session in sessions)), 2)
 
 
-def _ratio(classes: Mapping[str, int]) -> float | None:
+def ratio_of(classes: Mapping[str, int]) -> float | None:
     """Return how many times as frequent the most frequent class is as the rarest that occurs."""
     present = [n for n in classes.values() if n]
     return round(max(present) / min(present), 2) if present else None

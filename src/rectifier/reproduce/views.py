@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rectifier import check
+from rectifier.report import comparison_tables
 from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import Cell
 from rectifier.reproduce.outcome import BALANCED, GROUPS, PREFERRED, Outcome
@@ -223,11 +224,9 @@ def percent(value: float | None) -> str:
 
 def spread(found: Mapping[str, Any], signed: bool = False) -> str:
     """Write a mean with half of its interval; a gain whose interval excludes 0 is bold."""
-    mean, half = found["mean"], found["half_width"]
-    if mean is None:
+    if found["mean"] is None:
         return ""
-    rounded = round(100 * mean, 1) + 0.0  # which is -0.0 no longer
-    text = f"{rounded:{'+' if signed else ''}.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+    text = comparison_tables.percent(found, signed=signed)
     return f"**{text}**" if found.get("excludes_zero") else text
 
 

@@ -17,7 +17,7 @@ from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record, key_of, read_records, record_of, write_results
 from rectifier.runs.atomic import read_json
 from rectifier.runs.folder import Run
-from rectifier.training.job import fingerprints
+from rectifier.training import data_settings, fingerprints
 
 CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
@@ -191,8 +191,7 @@ class _Work:
 
     def _fingerprints(self, config: Config) -> frozenset[str] | None:
         """Return the fingerprints that a run's data could have, or None where the data is not here."""
-        asked = (config.data, config.data_root, config.images, tuple(config.data_options.items()), config.split_seed)
-        told = repr((*asked, config.size, config.network))
+        told = f"{data_settings(config)} {config.seed if config.resplit else ''}"
         if told not in self._prints:
             try:
                 self._prints[told] = fingerprints(config)

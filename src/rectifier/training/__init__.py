@@ -1,6 +1,6 @@
 """train: from a config to a finished run, or several side by side."""
 
-from rectifier.training.job import open_for_training, store_folder
+from rectifier.training.job import data_settings, fingerprints, open_for_training, store_folder
 from rectifier.training.start import (
     TOGETHER,
     Wanted,
@@ -15,6 +15,8 @@ from rectifier.training.start import (
 __all__ = [
     "TOGETHER",
     "Wanted",
+    "data_settings",
+    "fingerprints",
     "look_at",
     "open_for_training",
     "resume",

@@ -155,8 +155,7 @@ def prepare(fabric: Fabric, config: Config, data: ImageData) -> Job:
 
 def open_for_training(config: Config) -> ImageData:
     """Open the data; images that are files are decoded once, into a store in the cache."""
-    seed = config.seed if config.resplit else config.split_seed
-    data = open_data(config.data, root=config.data_root, images=config.images, seed=seed, **config.data_options)
+    data = _opened(config)
     _check_parts(data)  # before images are decoded in vain
     size = as_size(config.size)
     if isinstance(data.images, ImageFiles):
@@ -175,10 +174,20 @@ def open_for_training(config: Config) -> ImageData:
     return data
 
 
+def data_settings(config: Config) -> str:
+    """Return what configs have in common whose data is the same, but for a split that each seed draws anew."""
+    told = (config.data, config.data_root, config.images, config.data_options, config.split_seed)
+    return repr((*told, config.size, config.network))  # a network has a size that images are decoded to
+
+
+def _opened(config: Config) -> ImageData:
+    seed = config.seed if config.resplit else config.split_seed
+    return open_data(config.data, root=config.data_root, images=config.images, seed=seed, **config.data_options)
+
+
 def fingerprints(config: Config) -> frozenset[str]:
     """Return the fingerprints that the data of a run could have: as it lies there, and as its store has it."""
-    seed = config.seed if config.resplit else config.split_seed
-    data = open_data(config.data, root=config.data_root, images=config.images, seed=seed, **config.data_options)
+    data = _opened(config)
     found = {data.fingerprint}
     if isinstance(data.images, ImageFiles):  # of which a store leaves out those that cannot be read
         folder = store_folder(data, as_size(config.size) or default_size(config.network), config.fit)
