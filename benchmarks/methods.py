@@ -16,7 +16,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 from rich.table import Table
-from training import BATCH, SHAPES, counts_of, made_batch
+from training import BATCH, IN_A_ROW, SHAPES, counts_of, made_batch
 
 from rectifier import LabelSpace, build_network, console
 from rectifier.config import Config
@@ -61,7 +61,17 @@ def step_of(fabric: Fabric, network: str, name: str) -> Callable[[], object]:
     batch = made_batch(sizes, shape, device)
     if name == "lmle":  # five samples a quintuplet
         batch = type(batch)(*(tensor[: BATCH // 5 * 5] for tensor in batch))
-    return lambda: step([batch], 0.01)
+
+    def take() -> None:
+        for _ in range(in_a_row(fabric)):
+            step([batch], 0.01)
+
+    return take
+
+
+def in_a_row(fabric: Fabric) -> int:
+    """Return how many steps are timed at a time: on a GPU the host does not wait after each, as in training."""
+    return IN_A_ROW if fabric.device.type == "cuda" else 1
 
 
 def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
@@ -71,21 +81,20 @@ def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
     for network, (sizes, _) in SHAPES.items():
         fitting = [name for name in names if name != "asymmetric" or set(sizes) == {2}]
         steps = {name: step_of(fabric, network, name) for name in fitting}
-        found[network] = measure.milliseconds(steps, rounds, fabric.device.type == "cuda")
+        times = measure.milliseconds(steps, rounds, fabric.device.type == "cuda")
+        found[network] = {name: taken / in_a_row(fabric) for name, taken in times.items()}
     return found
 
 
-def time_trainings(device: str, epochs: int) -> dict[str, float]:
-    """Return the seconds of whole trainings of DeepID2 that see as many batches."""
+def time_trainings(device: str, epochs: int) -> Iterator[tuple[str, float]]:
+    """Yield the seconds of whole trainings of DeepID2 that see as many batches."""
     settings = {"network": "deepid2", "batch_size": 255, "epochs": epochs, "accelerator": device, "tensorboard": False}
-    times = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in TRAINED:
             config = Config(DATA).with_settings({**settings, "method": name, "drop_last": True})
             began = time.perf_counter()
             train(config, f"{folder}/{name}")
-            times[name] = time.perf_counter() - began
-    return times
+            yield name, time.perf_counter() - began
 
 
 def show(screen: Console, found: dict[str, Any]) -> None:
@@ -109,14 +118,22 @@ def main() -> None:
     cuda = given.device == "cuda"
     torch.backends.cudnn.benchmark = True
     fabric = Fabric(accelerator=given.device, devices=1, precision="bf16-mixed" if cuda else "32-true")
+    facts = {"hardware": measure.hardware(cuda=cuda), "commit": measure.commit(), "rounds": given.rounds}
+    found: dict[str, Any] = {"steps": {}, "trainings": {}}
+
+    def keep() -> None:  # after every part: a long run that is cut off has given something
+        if given.json:
+            given.json.write_text(json.dumps({**facts, "epochs": given.epochs, **found}, indent=1) + "\n")
+
     with console.quiet():
-        found = {"steps": time_steps(fabric, given.rounds), "trainings": time_trainings(given.device, given.epochs)}
+        found["steps"] = time_steps(fabric, given.rounds)
+        keep()
+        for name, seconds in time_trainings(given.device, given.epochs):
+            found["trainings"][name] = seconds
+            keep()
     screen = Console()
-    screen.print(f"{measure.hardware(cuda=cuda)}, commit {measure.commit()}")
+    screen.print(f"{facts['hardware']}, commit {facts['commit']}")
     show(screen, found)
-    if given.json:
-        facts = {"hardware": measure.hardware(cuda=cuda), "commit": measure.commit(), "rounds": given.rounds}
-        given.json.write_text(json.dumps({**facts, "epochs": given.epochs, **found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
