@@ -78,7 +78,9 @@ def hardware(cuda: bool) -> str:
 
 
 def commit() -> str:
-    """Return the commit of this checkout, marked where files differ from it."""
+    """Return the commit of this checkout, marked where files differ from it; RECTIFIER_COMMIT overrides."""
+    if told := os.environ.get("RECTIFIER_COMMIT"):
+        return told
     here = Path(__file__).parent
     found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True)
     return found.stdout.strip() or "unknown"

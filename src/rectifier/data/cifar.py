@@ -111,8 +111,8 @@ def read_cifar(
     if len(chosen) > 1:
         check.fail("the profile", "one of imb, bln, exp, step", " and ".join(chosen))
     folder, binary = _locate(layout, root, download)
-    train_pixels, train_targets = _read_files(layout, folder, layout.train[binary], binary)
-    test_pixels, test_targets = _read_files(layout, folder, (layout.test[binary],), binary)
+    train_rows, train_targets = _read_files(layout, folder, layout.train[binary], binary)
+    test_rows, test_targets = _read_files(layout, folder, (layout.test[binary],), binary)
     space = LabelSpace.from_names({layout.label: _class_names(layout, folder / layout.meta[binary], binary)})
     sizes = _train_sizes(train_targets, layout.classes, chosen, largest, validation)
     keep, held_out = _choose(train_targets, sizes, validation, seed)
@@ -121,7 +121,7 @@ def read_cifar(
     split = np.repeat([0, 1, 2], [len(keep), len(held_out), len(test_targets)])
     return ImageData(
         _name(layout.name, chosen, largest),
-        ImageArray(np.concatenate([train_pixels[picked], test_pixels])),
+        ImageArray(_as_images(np.concatenate([train_rows[picked], test_rows]))),
         torch.from_numpy(targets)[:, None],
         space,
         torch.from_numpy(split),
@@ -159,8 +159,11 @@ def _locate(layout: _Layout, root: Path, download: bool) -> tuple[Path, bool]:
 
 
 def _read_files(layout: _Layout, folder: Path, names: tuple[str, ...], binary: bool) -> tuple[Pixels, Ints]:
+    """Return rows of 3,072 pixels, plane by plane, and targets."""
     read: Callable[[_Layout, Path], tuple[Pixels, Ints]] = _read_binary if binary else _read_pickle
     parts = [read(layout, folder / name) for name in names]
+    if len(parts) == 1:  # joining one would copy it
+        return parts[0]
     return np.concatenate([p for p, _ in parts]), np.concatenate([t for _, t in parts])
 
 
@@ -170,7 +173,7 @@ def _read_binary(layout: _Layout, path: Path) -> tuple[Pixels, Ints]:
     if len(content) == 0 or len(content) % record:
         check.fail(str(path), f"a whole number of records of {record} bytes", f"{len(content)} bytes")
     rows = content.reshape(-1, record)
-    return _as_images(rows[:, layout.label_bytes :]), _as_targets(layout, path, rows[:, layout.label_bytes - 1])
+    return rows[:, layout.label_bytes :], _as_targets(layout, path, rows[:, layout.label_bytes - 1])
 
 
 def _read_pickle(layout: _Layout, path: Path) -> tuple[Pixels, Ints]:
@@ -189,10 +192,11 @@ def _read_pickle(layout: _Layout, path: Path) -> tuple[Pixels, Ints]:
         check.fail(f"{layout.targets_key.decode()!r} of {path}", "a list of integers", type(targets).__name__)
     if len(targets) != len(rows):
         check.fail(str(path), f"one label for each of the {len(rows)} images", f"{len(targets)} labels")
-    return _as_images(rows), _as_targets(layout, path, np.asarray(targets))
+    return rows, _as_targets(layout, path, np.asarray(targets))
 
 
 def _as_images(rows: Pixels) -> Pixels:
+    """Return images ``(N, 32, 32, 3)``; turning them is slow, so it is done with those that are kept."""
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 

@@ -49,9 +49,9 @@ class State:
             self.keep(network)
 
     def keep(self, network: nn.Module) -> None:
-        """Keep these weights as those of the chosen epoch."""
+        """Keep these weights as those of the chosen epoch, where they are: bringing each to the host would wait."""
         self.best_epoch = self.epoch
-        self.best_weights = {name: w.detach().cpu().clone() for name, w in network.state_dict().items()}
+        self.best_weights = {name: w.detach().clone() for name, w in network.state_dict().items()}
 
     def is_over(self, patience: int | None) -> bool:
         """Say whether validation has not gained for so long that training ends."""

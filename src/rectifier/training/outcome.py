@@ -5,6 +5,8 @@ Where features decide in place of the classifier, what they decide by is fitted 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from rectifier import check, console
 from rectifier.data.dataset import Decoded, ImageData
+from rectifier.data.store import available_cores
 from rectifier.decisions import DECISIONS, Decision, NeighbourDecision
 from rectifier.decoupling import choose_tau, tau_normalised
 from rectifier.engine.predict import predict
@@ -28,46 +31,74 @@ _SAME = 1e-3  # logits that differ by less from image to image do not depend on 
 _AT_ONCE = 8192  # images whose pixels are in memory together
 
 
-def finish(fabric: Fabric, job: Job, run: Run) -> None:
+def finish(fabric: Fabric, jobs: Sequence[Job], runs: Sequence[Run]) -> None:
     """Predict validation and test once, and score what was predicted."""
+    found = [_predicted(fabric, job, run) for job, run in zip(jobs, runs, strict=True)]
+    if fabric.is_global_zero:
+        for run, scored in zip(runs, _scored(jobs, found), strict=True):
+            run.save_results(*scored)
+
+
+def _predicted(fabric: Fabric, job: Job, run: Run) -> dict[str, Predictions]:
+    """Return what is predicted of the held-out parts, without features; it is saved, and so is what predicted it."""
+    untrained = job.method.features is not None
+    if untrained and not fabric.is_global_zero:
+        return {}
+    found, decision = (_by_gradients if untrained else _by_network)(fabric, job)
+    if fabric.is_global_zero:
+        if not untrained:
+            run.save_weights(job.network.state_dict())
+        if decision is not None:
+            run.save_decision(cast(str, job.method.decision), decision.state())
+        for part, predictions in found.items():
+            run.save_predictions(part, predictions)
+        _tell_blind(found["validation"])
+    return {part: replace(predictions, features=None) for part, predictions in found.items()}
+
+
+def _by_network(fabric: Fabric, job: Job) -> tuple[dict[str, Predictions], Decision | None]:
     network = job.network.to(fabric.device)
     if job.afterwards.kind == "tau":
         _normalise_classifier(fabric, job, network)
     found = {part: _predictions(fabric, job, network, part) for part in HELD_OUT}
-    decision = None
-    if job.method.decision is not None:
-        _, features = predict(fabric, network, job.held_out(fabric, "train"))
-        decision, found = _decided(fabric, job, cast(Tensor, features), found)
-    if fabric.is_global_zero:
-        run.save_weights(network.state_dict())
-        _save(job, run, found, decision)
+    if job.method.decision is None:
+        return found, None
+    _, features = predict(fabric, network, job.held_out(fabric, "train"))
+    return _decided(fabric, job, cast(Tensor, features), found)
 
 
-def finish_untrained(fabric: Fabric, job: Job, run: Run) -> None:
-    """Predict and score by features that no network has to learn: histograms of oriented gradients."""
-    if not fabric.is_global_zero:
-        return
+def _by_gradients(fabric: Fabric, job: Job) -> tuple[dict[str, Predictions], Decision | None]:
+    """Predict by features that no network has to learn: histograms of oriented gradients."""
     features = {part: _gradients(job.data, part) for part in ("train", *HELD_OUT)}
     empty = torch.zeros(0, job.data.space.columns)
     found = {part: _as_predictions(job.data, part, empty, features[part]) for part in HELD_OUT}
-    decision, found = _decided(fabric, job, features["train"], found)
-    _save(job, run, found, decision)
+    return _decided(fabric, job, features["train"], found)
 
 
-def _save(job: Job, run: Run, found: dict[str, Predictions], decision: Decision | None) -> None:
-    if decision is not None:
-        run.save_decision(cast(str, job.method.decision), decision.state())
-    for part, predictions in found.items():
-        run.save_predictions(part, predictions)
-    if blind := blind_labels(found["validation"]):
+def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> list[tuple[dict[str, Any], ...]]:
+    """Return rules and metrics of each; of several at the same time, each on a core of its own."""
+
+    def score(job: Job, own: dict[str, Predictions]) -> tuple[dict[str, Any], ...]:
+        return score_predictions(own, job.counts, job.config.method)
+
+    if len(jobs) == 1:
+        return [score(jobs[0], found[0])]
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(available_cores(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(score, jobs, found))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _tell_blind(predictions: Predictions) -> None:
+    if blind := blind_labels(predictions):
         named = ", ".join(blind[:3]) + (", ..." if blind[3:] else "")
         console.say(
-            f"{len(blind)} of {check.amount(len(job.data.space), 'label')} ({named}): the logits are the same for every"
-            " validation image. The network has stopped looking at it: its units are dead, or training diverged early."
-            " A smaller rate, a warm-up or clipped gradients (--set clip=1) often help."
+            f"{len(blind)} of {check.amount(len(predictions.space), 'label')} ({named}): the logits are the same for"
+            " every validation image. The network has stopped looking at it: its units are dead, or training diverged"
+            " early. A smaller rate, a warm-up or clipped gradients (--set clip=1) often help."
         )
-    rules, metrics = score_predictions(found, job.counts, job.config.method)
-    run.save_results(rules, metrics)
 
 
 def blind_labels(predictions: Predictions) -> list[str]:
@@ -94,7 +125,7 @@ def _as_predictions(data: ImageData, part: str, logits: Tensor, features: Tensor
 
 def _decided(
     fabric: Fabric, job: Job, features: Tensor, found: dict[str, Predictions]
-) -> tuple[Decision, dict[str, Predictions]]:
+) -> tuple[dict[str, Predictions], Decision]:
     """Fit what decides by features, and put its scores where the classifier's logits were."""
     kind = DECISIONS[cast(str, job.method.decision)]
     known = {part: cast(Tensor, predictions.features).float() for part, predictions in found.items()}
@@ -113,7 +144,7 @@ def _decided(
         scores = decision(known[part].to(fabric.device)).cpu()
         fits = job.config.features and 2 * known[part].numel() <= MOST_FEATURES
         found[part] = replace(predictions, logits=scores, features=predictions.features if fits else None)
-    return decision, found
+    return found, decision
 
 
 def _gradients(data: ImageData, part: str) -> Tensor:

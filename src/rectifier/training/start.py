@@ -21,7 +21,7 @@ from rectifier.engine.devices import accelerator_of, launch, make_fabric, shared
 from rectifier.methods import build_mixing, build_objective, build_sampler, check_method, find_method
 from rectifier.runs.folder import Run
 from rectifier.training.job import Job, headline, open_for_training, prepare
-from rectifier.training.outcome import finish, finish_untrained
+from rectifier.training.outcome import finish
 from rectifier.training.stages import Stage, retrain_classifiers, train_networks
 
 TOGETHER = 8
@@ -158,8 +158,7 @@ def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: boo
                 stages = [Stage(*each) for each in zip(jobs, loaders, runs, strict=True)]
                 train_networks(fabric, stages, profile)
                 retrain_classifiers(fabric, stages)
-            for job, run in zip(jobs, runs, strict=True):
-                finish(fabric, job, run) if job.method.features is None else finish_untrained(fabric, job, run)
+            finish(fabric, jobs, runs)
         except BaseException:
             with suppress(OSError):  # what happened before is what must be told
                 _end_session(fabric, runs, began)
