@@ -27,7 +27,8 @@ EXPERIMENT = Experiment(
     source="Not in the paper; what stands beside ours is published elsewhere (ResNet-32, 200 epochs)",
     about=(
         "The recipe is that of LDAM for all methods; the last epoch is scored. Logit adjustment with tau 1 and balanced"
-        " softmax are one loss in two forms, and end equal."
+        " softmax are one loss in two forms: side by side on one device they end equal, else as near as rounding lets"
+        " them."
     ),
     show=views.table(beside="published"),
     settings={"preset": "cifar100-lt", "tensorboard": False, "features": False},
