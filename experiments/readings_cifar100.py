@@ -1,21 +1,41 @@
 """When CRL helps on CIFAR-100 imb(1)."""
 
-from rectifier.reproduce import Experiment, views
+from rectifier.reproduce import Cell, Experiment, views
 
-from .readings import readings
-from .recipes import CIFAR, QUICK_ONE_LABEL
+from .readings import BASE, readings
+from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL
+
+ETA = 0.5
+OTHERWISE = {
+    "batches of 128": {"batch_size": 128, "lr": 0.05},
+    "batches of 1,024": {"batch_size": 1024, "lr": 0.4, "warmup": 5.0},
+    "a step schedule": {"schedule": "step", "milestones": [0.5, 0.75], "decay": 0.1},
+}
+
+
+def other_trainings() -> list[Cell]:
+    """Return cross-entropy and CRL beside it, trained otherwise: CRL mines in the batch, and a larger one has more."""
+    return [
+        cell
+        for how, settings in OTHERWISE.items()
+        for cell in (
+            Cell(f"CE, {how}", settings={"method": "ce", **settings}, against=BASE),
+            Cell(f"CRL, {how}", settings={"method": "crl", "eta": ETA, **settings}, against=f"CE, {how}"),
+        )
+    ]
+
 
 EXPERIMENT = Experiment(
     title="CIFAR-100 imb(1), ResNet32: readings of CRL and what it can be combined with",
     source="Beyond the paper: when CRL helps",
     about=(
-        "Weight decay is chosen for cross-entropy on validation, and then used for every method. Validation has 50"
-        " images of each class that training leaves some of."
+        "Weight decay is chosen for cross-entropy on validation, and then used for every method. With batches of"
+        f" another size the rate is as many times larger or smaller. {HELD_OUT_WORDS}"
     ),
     show=views.ranking(),
-    settings={**CIFAR, "data": "cifar100:imb=1,validation=50"},
+    settings={**CIFAR, "data": f"cifar100:imb=1,{HELD_OUT}"},
     recipe={"weight_decay": (0.0005, 0.001, 0.002)},
-    cells=readings(eta=0.5, log_eta=0.35),
+    cells=[*readings(eta=ETA, log_eta=0.35), *other_trainings()],
     seeds=5,
     quick={**QUICK_ONE_LABEL, "epochs": 5},
 )

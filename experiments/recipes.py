@@ -1,7 +1,7 @@
 """How networks are trained. The paper states rate, decay, momentum, batch and epochs; schedules are ours.
 
-A recipe is for cross-entropy, by its score on validation, and then used for every method. Pages say how runs were
-trained.
+A recipe is that of cross-entropy, whose score on validation chose it (``training_recipes.py`` has what was tried), and
+is then used for every method. Pages say how runs were trained.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ _LEAN: dict[str, Any] = {"tensorboard": False, "features": False}
 
 # CIFAR-100 as in the paper: rate 0.1, decay 0.0005, batches of 256, 200 epochs; a cosine.
 CIFAR: dict[str, Any] = {"preset": "cifar100", "validate_every": 10, **_LEAN}
+
+HELD_OUT = "validation=50"
+HELD_OUT_WORDS = "Validation has 50 images of each class, or as many as training leaves of it."
 
 # CelebA and DeepID2. The paper trains 921 epochs at a rate of 0.001; on a quarter of its images that overfits.
 # Dropout before the branches, a larger decay and 60 epochs at a larger rate let cross-entropy do better on validation.

@@ -371,6 +371,25 @@ def test_what_is_no_experiment_is_named(tmp_path: Path) -> None:
         load_experiment("oddity", folder)
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("EXPERIMENT = 1 +", "SyntaxError"),
+        ("from .nowhere import X\nEXPERIMENT = X", "ModuleNotFoundError"),
+        (
+            "from rectifier.reproduce import Cell, Experiment\n"
+            "EXPERIMENT = Experiment('T', 'S', 'A', str, cells=[Cell('a', against='b')])",
+            "ValueError: Expected cell to be one of the experiment, but got row 'b'",
+        ),
+    ],
+)
+def test_a_file_that_is_broken_is_named_with_what_is_wrong(tmp_path: Path, body: str, told: str) -> None:
+    folder = write_experiment(tmp_path / "broken", "half", body=body)
+    with pytest.raises(ValueError, match=rf"half\.py to be a file that Python can import, but got {told}") as raised:
+        load_experiment("half", folder)
+    assert raised.value.__context__ is not None  # where it went wrong
+
+
 @pytest.mark.parametrize("made", ["nothing", "an empty folder"])
 def test_a_folder_that_has_no_experiments(tmp_path: Path, made: str) -> None:
     if made != "nothing":

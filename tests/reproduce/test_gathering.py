@@ -17,10 +17,10 @@ from rectifier.reproduce.records import write_results
 CELLS = [Cell("ce"), Cell("crl", against="ce")]
 
 
-def write(folder: Path, name: str, title: str, runs: int) -> None:
+def write(folder: Path, name: str, title: str, runs: int, **facts: str) -> None:
     write_results(
         folder / f"{name}.json",
-        {"experiment": name, "title": title},
+        {"experiment": name, "title": title, **facts},
         {"runs": [{"key": f"{name}{i}"} for i in range(runs)], "candidates": [{"key": "c"}]},
     )
 
@@ -30,26 +30,26 @@ def readme(folder: Path) -> str:
 
 
 def listed(text: str) -> list[list[str]]:
-    """Return the lines of the list between the marks: name, link, title, runs."""
+    """Return the lines of the list between the marks: name, link, title, headline, runs."""
     (between,) = re.findall(f"{BEGIN}\n(.*?)\n{END}", text, re.DOTALL)
     _, rule, *rows = between.splitlines()
     assert set(rule) <= set("|-: ")
-    found = [re.fullmatch(r"\| \[(.+?)\]\((.+?)\) \| (.+) \| (\d+) \|", row) for row in rows]
+    found = [re.fullmatch(r"\| \[(.+?)\]\((.+?)\) \| (.+) \| (.*) \| (\d+) \|", row) for row in rows]
     return [list(match.groups()) for match in found if match] if all(found) else []
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     write(tmp_path, "eta", "The weight η, 1:43 & so on", 16)
-    write(tmp_path, "celeba", "CelebA, 40 attributes", 3)
+    write(tmp_path, "celeba", "CelebA, 40 attributes", 3, headline="CRL +1.0 ± 0.3")
     (tmp_path / "speed.json").write_text('{"hardware": "H200", "rows": []}')
     (tmp_path / "list.json").write_text("[1, 2]")
     return tmp_path
 
 
 EXPECTED = [
-    ["celeba", "celeba.md", "CelebA, 40 attributes", "3"],
-    ["eta", "eta.md", "The weight η, 1:43 & so on", "16"],
+    ["celeba", "celeba.md", "CelebA, 40 attributes", "CRL +1.0 ± 0.3", "3"],
+    ["eta", "eta.md", "The weight η, 1:43 & so on", "", "16"],
 ]
 
 
@@ -93,7 +93,7 @@ def test_the_list_follows_the_results(results: Path) -> None:
     write(results, "celeba", "CelebA, 40 attributes", 30)
     (results / "eta.json").unlink()
     gather(results)
-    assert listed(readme(results)) == [["celeba", "celeba.md", "CelebA, 40 attributes", "30"]]
+    assert listed(readme(results)) == [["celeba", "celeba.md", "CelebA, 40 attributes", "", "30"]]
 
 
 # The page of one experiment
@@ -178,4 +178,4 @@ def test_a_page_enters_the_list(tmp_path: Path) -> None:
     outcome = shown(tmp_path)
     (tmp_path / "made.json").write_text(json.dumps({"experiment": "made", "title": "A title", "runs": [{}, {}]}))
     page(outcome)
-    assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "2"]]
+    assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2"]]

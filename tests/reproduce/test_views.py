@@ -447,3 +447,49 @@ def test_a_curve_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
     (table,) = tables_of(page)
     assert table.at("0.01", "argmax") == ""
     assert all((tmp_path / name).is_file() for name in re.findall(r"!\[.*?\]\((.*?)\)", page))
+
+
+# What is chosen on validation
+
+
+def liked(outcome: Outcome, likings: Mapping[tuple[str, str], float]) -> Outcome:
+    """Let validation like cells as much as this, with every seed."""
+    records = {
+        where: {seed: {**record, "liking": likings[where]} for seed, record in by_seed.items()}
+        for where, by_seed in outcome.records.items()
+    }
+    return replace(outcome, records=records)
+
+
+CHOICE = [Cell("ce", "one"), Cell("a", "one", against="ce"), Cell("b", "one", against="ce"), Cell("ce", "two")]
+
+
+def test_the_headline_is_the_gain_of_what_validation_likes_best() -> None:
+    likings = {("ce", "one"): 0.9, ("a", "one"): 0.5, ("b", "one"): 0.6, ("ce", "two"): 0.7}
+    outcome = liked(made_outcome(CHOICE), likings)
+    column, _, told = views.headline(outcome).partition(": ")
+    row, _, gain = told.partition(" ")
+    assert (column, row) == ("one", "b")  # not ce, which has no gain, and nothing of a column without any
+    assert_shows_gain(gain, outcome, CHOICE[2], "preferred")
+    assert views.headline(liked(outcome, {**likings, ("a", "one"): 0.8})).startswith("one: a ")
+
+
+def test_columns_have_their_headlines_side_by_side() -> None:
+    outcome = made_outcome(
+        [cell for column in "xy" for cell in (Cell("ce", column), Cell("crl", column, against="ce"))]
+    )
+    assert [part.split(":")[0] for part in views.headline(outcome).split("; ")] == ["x", "y"]
+    assert views.headline(made_outcome([Cell("ce"), Cell("crl", against="ce")])).startswith("crl ")
+    assert views.headline(made_outcome([Cell("ce"), Cell("crl", against="ce")], 0)) == ""
+
+
+def test_a_choice_is_shown_by_validation_alone() -> None:
+    outcome = made_outcome(CHOICE)
+    page = views.validation({"one": "b"})(outcome)
+    first, second = tables_of(page)
+    assert [line[0] for line in first.lines] == ["ce", "a", "b"]
+    for cell, (row, shown, _) in zip(CHOICE, [*first.lines, *second.lines], strict=True):
+        assert row == cell.row
+        assert_shows(shown, outcome.liking(cell))
+    assert [line[-1] for line in first.lines] == ["", "", "taken"]
+    assert second.lines[0][-1] == ""

@@ -146,8 +146,11 @@ def load_experiment(name: str, folder: Path | None = None) -> Experiment:
     for loaded in [name for name in sys.modules if name.startswith(f"{package}.")]:
         del sys.modules[loaded]  # of another folder, perhaps, with files of the same names
     sys.modules[package] = module
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
-    found = importlib.import_module(f"{package}.{path.stem}").EXPERIMENT
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        found = importlib.import_module(f"{package}.{path.stem}").EXPERIMENT
+    except Exception as error:  # whatever is wrong with somebody's code
+        check.fail(str(path), "a file that Python can import", f"{type(error).__name__}: {error}")
     if not isinstance(found, Experiment):
         check.fail(f"EXPERIMENT of {path}", "an Experiment", type(found).__name__)
     return found

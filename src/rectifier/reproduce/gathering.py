@@ -98,12 +98,13 @@ def _listed(values: Sequence[str]) -> str:
 
 def gather(folder: Path) -> None:
     """Enter every experiment of a folder into the list of its README, between two marks."""
-    rows = ["| experiment | what it shows | runs |", "|---|---|---:|"]
+    rows = ["| experiment | what it shows | best on validation, and its gain on test | runs |", "|---|---|---|---:|"]
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if isinstance(content, dict) and "experiment" in content:
             name = content["experiment"]
-            rows.append(f"| [{name}]({name}.md) | {content['title']} | {len(content['runs'])} |")
+            gained = content.get("headline", "")
+            rows.append(f"| [{name}]({name}.md) | {content['title']} | {gained} | {len(content['runs'])} |")
     listed = "\n".join([BEGIN, *rows, END])
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# Results\n\n{BEGIN}{END}\n"

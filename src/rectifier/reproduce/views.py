@@ -91,6 +91,26 @@ def ranking(remark: str = "") -> Show:
     return show
 
 
+def validation(taken: Mapping[str, str]) -> Show:
+    """Show what validation thinks of each cell and nothing of test: for what is chosen before anything is compared.
+
+    ``taken`` names the row that was chosen in each column.
+    """
+
+    def show(outcome: Outcome) -> str:
+        parts = []
+        for column in dict.fromkeys(cell.column for cell in outcome.experiment.cells):
+            cells = [cell for cell in outcome.experiment.cells if cell.column == column]
+            likings = {cell.row: outcome.liking(cell) for cell in cells}
+            lines = [
+                [row, spread(liking), "taken" if row == taken.get(column) else ""] for row, liking in likings.items()
+            ]
+            parts.append(f"## {column}\n\n{markdown_table(['', 'validation', ''], lines)}")
+        return "\n\n".join(parts)
+
+    return show
+
+
 def groups() -> Show:
     """Show groups of labels in columns: class-balanced accuracy of the five likeliest of each group, and gains."""
 
@@ -213,6 +233,20 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
         return "\n\n".join(filter(None, [picture, markdown_table(heads, lines), remark]))
 
     return show
+
+
+def headline(outcome: Outcome) -> str:
+    """Say in a line what validation likes best in each column, of all that have a gain, and that gain on test."""
+    told = []
+    for column in dict.fromkeys(cell.column for cell in outcome.experiment.cells):
+        known = [(outcome.liking(cell)["mean"], cell) for cell in outcome.experiment.cells if cell.column == column]
+        liked = [(mean, cell) for mean, cell in known if mean is not None and cell.against is not None]
+        if liked:
+            _, best = max(liked, key=lambda pair: pair[0])
+            gain = outcome.gain(best, PREFERRED)
+            if gain is not None and gain["mean"] is not None:
+                told.append(f"{f'{column}: ' if column else ''}{best.row} {spread(gain, signed=True)}")
+    return "; ".join(told)
 
 
 # Texts.

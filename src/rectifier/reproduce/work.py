@@ -15,6 +15,7 @@ from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record, key_of, read_records, record_of, write_results
+from rectifier.reproduce.views import headline
 from rectifier.runs.atomic import read_json
 from rectifier.runs.folder import Run
 from rectifier.training import data_settings, fingerprints
@@ -263,6 +264,7 @@ class _Work:
         facts = {
             "experiment": self._name,
             "title": self._experiment.title,
+            "headline": headline(outcome),
             "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
             "found": self._found,
             "measured": sorted(self._keys.values()) if self._found else [],
