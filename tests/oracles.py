@@ -480,7 +480,9 @@ def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes
             y = targets[:, label].tolist()
             order = sorted((squared(query, others[i]), i) for i in range(len(y)) if y[i] >= 0)[:k]
             votes = [y[i] for _, i in order]
-            row += [math.log((votes.count(c) + 1 / size) / (len(votes) + 1)) for c in range(size)]
+            for c in range(size):
+                absent = votes and c not in y
+                row.append(-1e4 if absent else math.log((votes.count(c) + 1 / size) / (len(votes) + 1)))
         rows.append(row)
     return torch.tensor(rows)
 

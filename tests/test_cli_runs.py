@@ -29,6 +29,7 @@ from rectifier.cli import app
 from rectifier.cli import demo as demonstration
 from rectifier.cli.app import VERBS
 from rectifier.cli.listing import KINDS
+from rectifier.cli.training import _methods
 from rectifier.config import Config
 from rectifier.data.sources import SOURCES
 from rectifier.engine.step import EagerStep
@@ -476,6 +477,19 @@ def test_a_data_root_in_the_environment_is_no_option_beside_resume(shapes: Path)
 class Compared(NamedTuple):
     folder: Path
     result: Any
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("ce, crl:eta=0.5", ["ce", "crl:eta=0.5"]),
+        ("lmle:margins=0.1,0.2,.3:rounds=2,ce", ["lmle:margins=0.1,0.2,.3:rounds=2", "ce"]),
+        ("crl:alpha=0.5,1e-3,", ["crl:alpha=0.5,1e-3"]),
+        ("ce,0.5", ["ce", "0.5"]),  # which is no method, and is told
+    ],
+)
+def test_a_list_of_methods_may_have_options_that_are_lists(given: str, names: list[str]) -> None:
+    assert _methods(given) == names
 
 
 COMPARE = ("compare", "--data", "digits", "--methods", "ce,crl:eta=0.5", "--seeds", 2, *MLP, "--epochs", 1)

@@ -161,6 +161,12 @@ def test_the_page_on_methods_names_all_of_them() -> None:
         ({"method": "ldam-drw", "epochs": 4}, "epochs to be enough for an epoch after the share 0.8 of training"),
         ({"method": "lmle", "patience": 3}, "patience to be none for lmle, whose classifier validation cannot judge"),
         ({"method": "crt", "retrain_epochs": 0}, "retrain_epochs to be a positive integer, but got 0"),
+        ({"method": "crl", "rectify_from": 0.9, "epochs": 2}, "epochs to be enough for an epoch after the share 0.9"),
+        ({"method": "lmle", "pretrain": 2}, "pretrain to be a share from 0 to 1, but got 2"),
+        ({"method": "lmle", "pretrain": "abc"}, "pretrain to be a share from 0 to 1, but got 'abc'"),
+        ({"method": "lmle", "margins": 0.1}, "margins to be three numbers of at least 0, but got 0.1"),
+        ({"method": "lmle", "margins": "abc"}, "margins to be three numbers of at least 0"),
+        ({"method": "crl", "alpha": "abc"}, "alpha to be a number, or one for each label, but got 'abc'"),
     ],
 )
 def test_what_cannot_be_is_told_before_training(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

@@ -102,10 +102,17 @@ def test_two_classes_are_tuned_exactly(batch: Batch) -> None:
     targets, logits = batch.targets.clamp(max=1), batch.logits[:, : 2 * len(sizes)]
     tuned = logits + tuned_offsets(logits, targets, sizes)
     for a in range(len(sizes)):
-        if (targets[:, a] >= 0).any():
+        if {0, 1} <= set(targets[:, a].tolist()):
             own = tuned[:, 2 * a : 2 * a + 2]
             found = class_balanced_accuracy(own, targets[:, a]).item()
             assert found == pytest.approx(slow_best_of_two(logits[:, 2 * a : 2 * a + 2], targets[:, a]), abs=1e-6)
+
+
+@pytest.mark.parametrize("start", [None, torch.tensor([-1.0, 1.0, 0.5])])
+def test_a_label_with_one_class_alone_is_left_as_it_is(start: Tensor | None) -> None:
+    logits, targets = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(50, dtype=torch.long)
+    offsets = tuned_offsets(logits, targets, [3], start)
+    assert offsets.tolist() == ([0, 0, 0] if start is None else start.tolist())
 
 
 @given(batches(most_labels=3, most_classes=9, most_samples=60))

@@ -16,6 +16,9 @@ from rectifier import check, columns
 from rectifier.columns import Sizes
 from rectifier.distances import squared_distances
 
+CLUSTER_SIZE = 200
+"""Samples that a cluster has, about: LMLE's l."""
+
 CHUNK = 2**24
 """Distances held at once."""
 
@@ -46,7 +49,7 @@ class Quintuplets(NamedTuple):
 
 @torch.no_grad()
 def cluster(
-    features: Tensor, targets: Tensor, size: int = 200, seed: int = 0, fitted_on: int | None = None
+    features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0, fitted_on: int | None = None
 ) -> Clusters:
     """Divide each class of one label into clusters of roughly ``size`` samples, by k-means on ``(N, D)``.
 
@@ -81,7 +84,7 @@ def cluster(
     return Clusters(torch.cat(centres), torch.tensor(class_of, dtype=torch.int64, device=own.device), assigned)
 
 
-def cluster_labels(features: Tensor, targets: Tensor, size: int = 200, seed: int = 0) -> list[Clusters]:
+def cluster_labels(features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0) -> list[Clusters]:
     """Cluster every label, each by its own features ``(N, A, D)``, or by shared ones ``(N, D)``; targets ``(N, A)``."""
     if targets.dim() != 2 or (features.dim() == 3 and features.shape[1] != targets.shape[1]):
         got = f"shapes {tuple(features.shape)} and {tuple(targets.shape)}"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rectifier import check, columns
-from rectifier.clusters import Clusters, cluster, cluster_label_scores
+from rectifier.clusters import CLUSTER_SIZE, Clusters, cluster, cluster_label_scores
 from rectifier.distances import unit
 from rectifier.labels import LabelSpace
 from rectifier.metrics import class_balanced_accuracy
@@ -143,7 +143,7 @@ class ClusterDecision(Decision):
         validation_features: Tensor,
         validation_targets: Tensor,
         *,
-        size: int = 200,
+        size: int = CLUSTER_SIZE,
         nearests: Sequence[int] = NEARESTS,
         seed: int = 0,
     ) -> Self:

@@ -155,7 +155,7 @@ def tuned_offsets(logits: Tensor, targets: Tensor, sizes: Sizes | None = None, s
 
     Label by label, one class after the other is given its best offset while the others stand, until a sweep gains
     nothing: exact for two classes, and never worse than ``start`` (nothing, if not given) for more. A class without a
-    sample keeps the offset it starts with.
+    sample keeps the offset it starts with, and so do all of a label that has samples of one class alone.
 
     >>> logits, targets = torch.tensor([[2.0, 0.0], [2.0, 0.1], [2.0, 1.0]]), torch.tensor([0, 0, 1])
     >>> (logits + tuned_offsets(logits, targets)).argmax(1)
@@ -185,6 +185,8 @@ def _tune_label(scores: Array, own: Indices) -> Array:
     weight = 1.0 / counts[own]  # so that hits add up to the sum of the sensitivities
     offsets = np.zeros(scores.shape[1])
     present = np.flatnonzero(counts).tolist()
+    if len(present) < 2:  # the best offset of the only class there would keep all others from being decided for
+        return offsets
     moved = present[-1:] if len(counts) == 2 else present  # of two classes, one offset says everything
     leaders = _Leaders(scores)
     for _ in range(_SWEEPS):

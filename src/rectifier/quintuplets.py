@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from rectifier import check, columns
-from rectifier.clusters import Clusters, balanced_anchors, cluster, mine_quintuplets
+from rectifier.clusters import CLUSTER_SIZE, Clusters, balanced_anchors, cluster, mine_quintuplets
 from rectifier.columns import Sizes
 from rectifier.distances import unit
 from rectifier.imbalance import class_counts
@@ -74,7 +74,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         *,
         quintuplets: int,
         batches: int | None = None,
-        size: int = 200,
+        size: int = CLUSTER_SIZE,
         candidates: int = 4096,
         **common: Unpack[Common],
     ) -> None:

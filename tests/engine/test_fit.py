@@ -133,6 +133,20 @@ def test_the_chosen_epoch_is_the_best_of_validation(tmp_path: Path, select: str)
     assert float(found) == pytest.approx(scores[best], abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "first"),
+    [("drw", {"weights_from": 0.5}, 4), ("crl", {"eta": 0.5, "rectify_from": 0.6}, 5), ("ldam-drw", {}, 6)],
+)
+def test_an_epoch_before_the_method_is_whole_is_not_chosen(
+    tmp_path: Path, method: str, options: dict[str, float], first: int
+) -> None:
+    run = train(config(method=method, epochs=6, lr=0.2, select="argmax", patience=2, **options), tmp_path / "run")
+    scores = [float(row["validation"]) for row in history(run)]
+    checkpoint = run.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint["best_epoch"] == first + scores[first - 1 :].index(max(scores[first - 1 :]))
+
+
 def test_validation_has_its_turns_and_the_last_epoch(tmp_path: Path) -> None:
     run = train(config(epochs=5, validate_every=2), tmp_path / "run")
     assert [bool(row["validation"]) for row in history(run)] == [False, True, False, True, True]

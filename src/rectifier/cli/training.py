@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -175,7 +176,7 @@ def compare(
     else:
         if out is None:
             check.fail("--out", "a folder for runs, tables and figures", "nothing")
-        names = [name.strip() for name in (methods or "ce,crl").split(",") if name.strip()]
+        names = _methods(methods or "ce,crl")
         first = _config(_flags(context), preset, config, settings)
         planned = suite.plan(first, names, range(seed, seed + seeds), out, resplit=resplit)
         found = kept(lambda: suite.train_missing(planned, together), None)
@@ -264,6 +265,18 @@ def _flags(context: typer.Context, *more: str) -> dict[str, Any]:
     if getattr(context.get_parameter_source("data_root"), "name", "") != "COMMANDLINE":
         given.pop("data_root")
     return {key: str(value) if isinstance(value, Path) else value for key, value in given.items() if value is not None}
+
+
+def _methods(given: str) -> list[str]:
+    """Return the methods of a list with commas; a number behind a comma goes on with the option before it."""
+    pieces = [piece.strip() for piece in given.split(",") if piece.strip()]
+    names: list[str] = []
+    for piece in pieces:
+        if names and "=" in names[-1] and re.fullmatch(r"[-+.\d]+(e[-+]?\d+)?(:.*)?", piece):
+            names[-1] += f",{piece}"
+        else:
+            names.append(piece)
+    return names
 
 
 def _given(context: typer.Context, but: tuple[str, ...]) -> list[str]:

@@ -41,6 +41,7 @@ class Parts(Trained):
     validate: Validate | None  # None: the classifier does not decide, and the last epoch is the chosen one
     names: tuple[str, ...]
     ids: Callable[[Tensor], list[str]]
+    judged_from: float = 0.0  # the share of training after which an epoch can be chosen
     before_epoch: Callable[[int], None] | None = None
 
 
@@ -127,7 +128,7 @@ class Course:
             number, rate = self.state.epoch + 1, self._lr * self._schedule(self.state.step - 1)
             row = {"epoch": number, "step": self.state.step, "lr": rate, **self.tally.means(), "validation": score}
             self.state.end_epoch(row, self.tally.by_label(self.parts.names))
-            if score is not None:
+            if score is not None and (number - 1) / self.epochs >= self.parts.judged_from:
                 self.state.judge(score, self.parts.bare, keep_last=self._config.select == "last")
             elif self.parts.validate is None and number == self.epochs:
                 self.state.keep(self.parts.bare)

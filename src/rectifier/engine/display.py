@@ -53,11 +53,12 @@ class Display:
 
     def end_epoch(self, courses: Sequence[Course]) -> None:
         """Remember the last validation; say it where there is no terminal to show a bar on."""
-        rows, bests = [course.state.epochs[-1] for course in courses], [course.state.best for course in courses]
+        rows = [course.state.epochs[-1] for course in courses]
+        bests = [course.state.best for course in courses if course.state.best is not None]
         scores = [row["validation"] for row in rows if row["validation"] is not None]
         if scores:
-            best = fmean(best for best in bests if best is not None)
-            self._validation = f" val {100 * fmean(scores):.1f} best {100 * best:.1f}"
+            best = f" best {100 * fmean(bests):.1f}" if bests else ""  # some methods are not judged from the beginning
+            self._validation = f" val {100 * fmean(scores):.1f}{best}"
         if self._progress is not None and self._progress.disable and time.monotonic() - self._said >= _LINE:
             self._said = time.monotonic()
             loss = fmean(row["loss"] for row in rows)

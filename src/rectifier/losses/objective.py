@@ -214,7 +214,10 @@ def _weights(weights: Tensor | None, total: int) -> Tensor | None:
 
 
 def _alpha(alpha: float | Sequence[float] | Tensor, labels: int) -> Tensor:
-    given = torch.as_tensor(alpha, dtype=torch.float32).detach().clone()
+    try:
+        given = torch.as_tensor(alpha, dtype=torch.float32).detach().clone()
+    except (TypeError, ValueError, RuntimeError):
+        check.fail("alpha", "a number, or one for each label", repr(alpha))
     if given.dim() > 1 or (given.dim() == 1 and len(given) != labels):
         check.fail("alpha", f"one number, or one for each of the {labels} labels", f"shape {tuple(given.shape)}")
     if not bool(((given >= 0) & (given <= 1)).all()):

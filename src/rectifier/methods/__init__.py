@@ -8,6 +8,7 @@ from rectifier.methods.building import (
     check_method,
     needed_of_network,
     rounds_of,
+    whole_from,
 )
 from rectifier.methods.catalogue import METHODS, find_method
 from rectifier.methods.method import SLOTS, Afterwards, Method, Part
@@ -26,4 +27,5 @@ __all__ = [
     "find_method",
     "needed_of_network",
     "rounds_of",
+    "whole_from",
 ]

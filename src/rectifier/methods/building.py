@@ -72,11 +72,25 @@ def check_method(name: str, epochs: int, options: Options) -> None:
     """Refuse what is wrong with options of a method that are used late, and trainings too short for them."""
     build_afterwards(name, options)
     rounds_of(name, epochs, options)
-    if "weights_from" in find_method(name).options:
-        share = options.get("weights_from", DEFERRED_FROM)
-        if check.is_real(share) and (epochs - 1) / epochs < share <= 1:
-            wanted = f"enough for an epoch after the share {share:g} of training, where the weights of {name} begin"
-            check.fail("epochs", wanted, epochs)
+    share = whole_from(name, options)
+    if (epochs - 1) / epochs < share:
+        wanted = f"enough for an epoch after the share {share:g} of training, where {name} begins"
+        check.fail("epochs", wanted, epochs)
+
+
+def whole_from(name: str, options: Options) -> float:
+    """Return the share of training after which a method is all that it is: one may weigh, or rectify, from there on.
+
+    Weights of an epoch before it are not the method's.
+
+    >>> whole_from("ldam-drw", {}), whole_from("crl", {"rectify_from": 0.5}), whole_from("ce", {})
+    (0.8, 0.5, 0.0)
+    """
+    taken = find_method(name).options
+    shares = {"weights_from": DEFERRED_FROM, "rectify_from": 0.0}
+    given = {option: options.get(option, default) for option, default in shares.items() if option in taken}
+    check.raise_all([check.portion(option, share) for option, share in given.items()])
+    return max(given.values(), default=0.0)
 
 
 def rounds_of(name: str, epochs: int, options: Options) -> frozenset[int]:

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from rectifier import check
+from rectifier.clusters import CLUSTER_SIZE
 from rectifier.imbalance import loss_weight
 from rectifier.labels import LabelSpace
 from rectifier.losses.adjusted import LogitAdjusted
@@ -75,11 +76,11 @@ def _plain_sampler(kind: Callable[..., EpochSampler[Any]], *options: str) -> Par
 
 
 def _lmle(counts: Sequence[Tensor], space: LabelSpace, *, gather: bool, margins: Any = MARGINS, **options: Any) -> LMLE:
-    return LMLE(space, gather=gather, margins=tuple(margins), **options)
+    return LMLE(space, gather=gather, margins=tuple(margins) if isinstance(margins, Sequence) else margins, **options)
 
 
 def _quintuplets(
-    targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, cluster_size: int = 200, **common: Any
+    targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, cluster_size: int = CLUSTER_SIZE, **common: Any
 ) -> Any:
     if batch_size < ROLES * len(space):
         wanted = f"at least {ROLES * len(space)} for each process, five samples for each label"
@@ -89,7 +90,8 @@ def _quintuplets(
 
 def _rounds(epochs: int, *, rounds: int = 4, pretrain: float = 0.2) -> frozenset[int]:
     """Return the epochs, equally far apart, at which LMLE's rounds begin; the first is at the end of pre-training."""
-    check.raise_all([check.number("rounds", rounds, "a positive integer", check.is_count(rounds))])
+    wrong = check.number("rounds", rounds, "a positive integer", check.is_count(rounds))
+    check.raise_all([wrong, check.portion("pretrain", pretrain)])
     first = next(epoch for epoch in range(epochs + 1) if epoch / epochs >= pretrain)  # as its objective compares them
     if first == epochs:
         check.fail("epochs", f"enough for a round after the share {pretrain:g} that is pre-training", epochs)

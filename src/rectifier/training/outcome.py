@@ -15,9 +15,10 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from rectifier import check, console
+from rectifier.clusters import CLUSTER_SIZE
 from rectifier.data.dataset import Decoded, ImageData
 from rectifier.data.store import available_cores
-from rectifier.decisions import DECISIONS, Decision, NeighbourDecision
+from rectifier.decisions import DECISIONS, ClusterDecision, Decision, NeighbourDecision
 from rectifier.decoupling import choose_tau, tau_normalised
 from rectifier.engine.predict import predict
 from rectifier.neighbours import hog_features
@@ -129,7 +130,9 @@ def _decided(
     """Fit what decides by features, and put its scores where the classifier's logits were."""
     kind = DECISIONS[cast(str, job.method.decision)]
     known = {part: cast(Tensor, predictions.features).float() for part, predictions in found.items()}
-    options = {"unit": False} if kind is NeighbourDecision and job.method.features else {}  # lengths of edges matter
+    options: dict[str, Any] = {"unit": False} if kind is NeighbourDecision and job.method.features else {}  # of edges
+    if kind is ClusterDecision:
+        options = {"size": job.config.method_options.get("cluster_size", CLUSTER_SIZE), "seed": job.config.seed}
     targets = job.data.targets[job.data.indices("train")].to(fabric.device)
     console.say(f"Deciding by features: {job.method.about}")
     decision = kind.fit(

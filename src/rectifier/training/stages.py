@@ -24,7 +24,7 @@ from rectifier.engine.predict import Validation, predict, shard
 from rectifier.engine.profiling import describe, profile_step
 from rectifier.engine.state import State
 from rectifier.engine.step import is_captured, make_optimizer
-from rectifier.methods import build_objective
+from rectifier.methods import build_objective, whole_from
 from rectifier.networks.retrained import RetrainedClassifier
 from rectifier.posthoc import prior_offsets
 from rectifier.runs.curves import Curves
@@ -139,6 +139,7 @@ def _parts(fabric: Fabric, stage: Stage, validation: _SharedValidation, profile:
         validation.of(job),
         data.space.names,
         ids,
+        whole_from(config.method, config.method_options),
         _rounds(fabric, stage),
     )
 
