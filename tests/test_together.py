@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,26 +93,63 @@ def test_runs_that_stand_apart_in_their_second_stage_go_on_together(
         assert_same(run, other)
 
 
-def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def poisoned_step(monkeypatch: pytest.MonkeyPatch, when: int) -> None:
+    """Let the batch of one step be no numbers."""
     run_step, steps = EagerStep.run, 0
 
     def poisoned(step: EagerStep, window: Any) -> None:
         nonlocal steps
         steps += 1
-        if steps == 14:  # the second of three, in its fifth step
+        if steps == when:
             window[0].images.fill_(float("nan"))
         run_step(step, window)
 
+    monkeypatch.setattr(EagerStep, "run", poisoned)
+
+
+def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = wanted(tmp_path / "together", checkpoint_seconds=1e9)
     with monkeypatch.context() as patch:
-        patch.setattr(EagerStep, "run", poisoned)
-        with pytest.raises(FloatingPointError, match=r"in batch 2 of epoch 2 \(images train/\d+"):
-            train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9))
-    saved = [Run(each.out).checkpoint()["step"] for each in wanted(tmp_path / "together")]  # type: ignore[index]
-    assert saved == [5, 0, 5]
-    for run, other in zip(
-        train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9)), alone(tmp_path / "alone"), strict=True
-    ):
+        poisoned_step(patch, when=14)  # the second of three, in its fifth step
+        with pytest.raises(FloatingPointError, match=rf"^{asked[1].out}: .*batch 2 of epoch 2 \(images train/\d+"):
+            train_together(asked)
+    assert [Run(each.out).is_finished for each in asked] == [True, False, True]
+    checkpoint = Run(asked[1].out).checkpoint()
+    assert checkpoint is not None
+    assert checkpoint["step"] == 0  # the last good one
+    others = alone(tmp_path / "alone")
+    for each, other in list(zip(asked, others, strict=True))[::2]:
+        assert_same(Run(each.out), other)
+    for run, other in zip(train_together(asked), others, strict=True):
         assert_same(run, other)
+
+
+def test_folders_are_those_of_the_runs_that_are_wanted(tmp_path: Path) -> None:
+    first, second, third = wanted(tmp_path)
+    with pytest.raises(ValueError, match="at least one, but got none"):
+        train_together([])
+    with pytest.raises(ValueError, match=r"each in a folder of its own, but got .* twice"):
+        train_together([first, replace(second, out=first.out)])
+    train(first.config, first.out)
+    before = {path: path.read_bytes() for path in first.out.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"the run that is asked for, or none, but got another \(seed"):
+        train_together([replace(second, out=first.out), third])
+    (third.out).mkdir(parents=True)
+    (third.out / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match="which holds other files"):
+        train_together([second, third])
+    assert {path: path.read_bytes() for path in first.out.rglob("*") if path.is_file()} == before
+    assert not second.out.exists()
+
+
+def test_scoring_several_leaves_the_threads_as_they_were(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        train_together(wanted(tmp_path, epochs=1))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_runs_too_large_for_the_device_are_trained_one_after_another(

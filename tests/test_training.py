@@ -318,6 +318,31 @@ def test_a_loss_that_is_not_finite_ends_training_and_keeps_the_last_good_checkpo
     assert_same(resume(tmp_path / "run"), train(settings, tmp_path / "unbroken"))
 
 
+def test_weights_that_are_not_finite_end_training_before_they_are_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_step, steps = EagerStep.run, 0
+
+    def poisoned(step: EagerStep, window: Any) -> None:
+        nonlocal steps
+        run_step(step, window)
+        steps += 1
+        if steps == 6:  # the last of the second epoch: its loss is finite, and no batch of the epoch sees what follows
+            with torch.no_grad():
+                next(iter(step.trained.bare.parameters())).view(-1)[3] = float(value)
+
+    for value in ("nan", "inf", "-inf"):
+        steps, folder = 0, tmp_path / value
+        with monkeypatch.context() as patch:
+            patch.setattr(EagerStep, "run", poisoned)
+            with pytest.raises(FloatingPointError, match=r"the weights to be finite after every step.* in epoch 2\."):
+                train(config(SHAPES, network="mlp", checkpoint_seconds=0), folder)
+        checkpoint = Run.open(folder).checkpoint()
+        assert checkpoint is not None
+        assert checkpoint["epoch"] == 1
+        assert all(bool(weight.isfinite().all()) for weight in checkpoint["network"].values())
+
+
 def test_data_that_changed_under_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECTIFIER_CACHE", str(tmp_path / "cache"))
     folder = images_of(tmp_path / "images", {"cat": 20, "dog": 10})

@@ -61,7 +61,7 @@ SETTINGS: dict[str, str] = {
     "patience": "validations without a gain after which training ends; none: never",
     "select": "keep the epoch that validation finds best under this rule, argmax or prior, or the last",
     "precision": "32, bf16, 16 or 64; auto: bf16 on a GPU that has it, else 32",
-    "step": "eager, compiled or captured (as a CUDA graph); auto: captured where device and settings allow it",
+    "step": "eager, captured (as a CUDA graph) or compiled (and captured where it can be); auto: what is fastest",
     "batch_norm": "over the batches of all devices (global), or of each alone (local)",
     "accelerator": "auto, cpu, cuda or mps",
     "devices": "devices on each node",

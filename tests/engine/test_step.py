@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.fabric import Fabric
+from torch._dynamo.exc import BackendCompilerFailed
 
 from cases import StopsAfter
-from rectifier import console
+from rectifier import LabelSpace, console
 from rectifier.config import Config
+from rectifier.data.loader import Batch
 from rectifier.engine import fit as fitting
+from rectifier.engine import step as stepping
 from rectifier.engine.interrupt import Stopped
-from rectifier.engine.step import _obstacle, make_optimizer, set_rate
+from rectifier.engine.step import EagerStep, Trained, _obstacle, make_optimizer, set_rate
+from rectifier.engine.tally import Tally
 from rectifier.losses.weighted import MultiLabelCrossEntropy
+from rectifier.methods import build_objective
 from rectifier.networks.registry import build_network
 from rectifier.runs.folder import Run
 from rectifier.training import resume, train
@@ -99,7 +105,8 @@ def test_two_hundred_captured_steps_are_eager_ones(tmp_path: Path, method: str, 
     )
     # A GPU adds up in an order that changes, and 200 steps make much of it: no run need be nearer to an eager one than
     # an eager one is to itself.
-    assert distance(eager, captured) <= 10 * distance(eager, again) + 1e-9
+    assert distance(eager, captured) <= min(10 * distance(eager, again) + 1e-9, 1e-3)
+    assert_alike(eager, captured, 1e-3)  # the losses, too
 
 
 @on_gpu
@@ -163,3 +170,51 @@ def test_a_compiled_step_learns_the_same(tmp_path: Path) -> None:
     settings = {"network": "mlp", "method": "crl", "eta": 0.5, "epochs": 2, "precision": "32", "accelerator": "auto"}
     eager, compiled = runs_of(tmp_path, SPEC, ("eager", "compiled"), **settings)
     assert_alike(eager, compiled, 1e-3)
+
+
+@on_gpu
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("network", ["resnet32", "deepid2"])
+def test_a_long_training_is_compiled_and_captured_and_learns_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
+    monkeypatch.setattr(stepping, "COMPILE_FROM", 1)
+    settings = {"network": network, "method": "crl", "eta": 0.5, "epochs": 2, "precision": "32"}
+    eager, compiled = runs_of(tmp_path, SPEC, ("eager", "auto"), **settings)
+    assert_alike(eager, compiled, 1e-2)
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    def compiled(*_: Any, **__: Any) -> Any:
+        raise BackendCompilerFailed(print, RuntimeError("no compiler\nand pages of traceback"), None)
+
+    return compiled
+
+
+def test_a_compiler_that_fails_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"network": "mlp", "epochs": 2, "tensorboard": False, "accelerator": "cpu"}
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "compile", fails)
+        with pytest.raises(ValueError, match=r"--step compiled to be what this machine can do.*no compiler") as raised:
+            train(Config(SPEC).with_settings({**settings, "step": "compiled"}), tmp_path / "run")
+    assert "traceback" not in str(raised.value)
+    run = resume(tmp_path / "run", step="eager")  # what was begun can go on without
+    plain = train(Config(SPEC).with_settings(settings), tmp_path / "plain")
+    assert_alike(run, plain, 0)
+
+
+def test_a_step_goes_on_without_the_compiler_when_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the graph's work does, when capturing it has failed."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+    space = LabelSpace.from_sizes([3])
+    network = build_network("mlp", space, (8, 8, 1), seed=0)
+    objective = build_objective("crl", [torch.tensor([9, 5, 2])], space, eta=0.5)
+    wrapped, optimizer = fabric.setup(network, make_optimizer(network, Config("digits"), 0.1))
+    step = EagerStep(fabric, Trained(network, wrapped, optimizer, objective, None), None, Tally(1, fabric.device), True)
+    assert step.simplify("no compiler")
+    assert capsys.readouterr().err == "The step is not compiled: no compiler\n"
+    batch = Batch(torch.randn(6, 1, 8, 8), torch.tensor([[0], [0], [0], [1], [1], [2]]), torch.arange(6))
+    before = [weight.clone() for weight in network.parameters()]
+    step([batch], 0.1)
+    assert not all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+    assert not step.simplify("no compiler")  # nothing is left to leave out

@@ -81,9 +81,9 @@ def train(
     from rectifier.engine.devices import is_first_process
 
     if resume is not None:
-        if beside := _given(context, but=("resume", "every")):
+        if beside := _given(context, but=("resume", "every", "step")):
             check.fail("--resume", "alone, for the run keeps its settings", f"{beside[0]} beside it")
-        run = kept(lambda: work.resume(resume), resume)
+        run = kept(lambda: work.resume(resume, step=step), resume)
     else:
         if out is None:
             check.fail("--out", "a new folder for the run", "nothing")

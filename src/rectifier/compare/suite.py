@@ -17,6 +17,7 @@ from rectifier.runs.folder import Run
 from rectifier.training import (
     TOGETHER,
     Wanted,
+    begun_run,
     data_settings,
     look_at,
     resume,
@@ -168,12 +169,5 @@ def _with_method(config: Config, spec: str) -> Config:
 
 def _is_finished(planned: Planned) -> bool:
     """Say whether a planned run is there and done; a folder that holds another run is refused."""
-    if not (planned.folder / "config.json").is_file():
-        Run.check_free(planned.folder, planned.config)
-        return False
-    run = Run(planned.folder)
-    theirs, ours = ({**c.identity(), "seed": c.seed, "data": c.data} for c in (run.config, planned.config))
-    if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
-        told = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
-        check.fail(str(run.path), "the run that is asked for, or none", f"another ({told}); choose another --out")
-    return run.is_finished
+    run = begun_run(planned.config, planned.folder)
+    return run is not None and run.is_finished

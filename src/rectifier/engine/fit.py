@@ -16,29 +16,40 @@ from rectifier.engine.interrupt import Interrupt, Stopped
 _ASK_EVERY = 10  # steps, for processes to agree whether to save or stop: each time they wait for each other
 
 
-def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) -> None:
-    """Train each course from where it stands to its end, a step of each in turn."""
+def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) -> dict[int, str]:
+    """Train each course from where it stands to its end, a step of each in turn.
+
+    One whose loss or weights are not finite ends there, with its last good checkpoint, and the others go on. Returned
+    is what was wrong with such courses, by their numbers; where there is one course, it is raised.
+    """
     saved_at = time.monotonic()
+    failed: dict[Course, str] = {}
     with Interrupt() as interrupt, Display(courses) as display:
         for course in courses:
             course.begin()
-        while under_way := [course for course in courses if not course.is_over]:
+        while under_way := [course for course in courses if not (course.is_over or course in failed)]:
             for course in under_way:
                 if not course.is_epoch_over:  # one may have been stopped after the last batch
                     course.advance()
-            lead, ended = under_way[0], [course for course in under_way if course.is_epoch_over]
+            ended = [course for course in under_way if course.is_epoch_over]
             due = time.monotonic() - saved_at >= checkpoint_seconds
-            asked = fabric.world_size == 1 or bool(ended) or lead.state.step % _ASK_EVERY == 0
+            asked = fabric.world_size == 1 or bool(ended) or under_way[0].state.step % _ASK_EVERY == 0
             stop, save = _agreed(fabric, interrupt.signal, due) if asked else (0, False)
             if stop or save or display.is_due() or fabric.device.type == "cpu":
-                _check_finite(under_way)
+                failed |= _complaints(under_way)
+            failed |= _complaints(ended, weights=True)
+            if failed and len(courses) == 1:  # other processes must not wait for this one
+                raise FloatingPointError(failed[courses[0]])
+            sound = [course for course in under_way if course not in failed]
             if stop or save:
-                _save(under_way)
+                for course in sound:
+                    course.save()
                 saved_at = time.monotonic()
             if stop:
-                raise Stopped(stop, lead.where)
-            display.show(under_way)
-            if ended:
+                raise Stopped(stop, under_way[0].where)
+            if sound:
+                display.show(sound)
+            if ended := [course for course in ended if course not in failed]:
                 _end_epochs(ended)
                 display.end_epoch(ended)
         stop, _ = _agreed(fabric, interrupt.signal, due=False)
@@ -46,6 +57,7 @@ def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) ->
             raise Stopped(stop, courses[0].where)
     if fabric.device.type == "cuda":
         torch.cuda.synchronize(fabric.device)  # what comes next is done on another stream
+    return {number: failed[course] for number, course in enumerate(courses) if course in failed}
 
 
 def _agreed(fabric: Fabric, number: int | None, due: bool) -> tuple[int, bool]:
@@ -60,7 +72,6 @@ def _agreed(fabric: Fabric, number: int | None, due: bool) -> tuple[int, bool]:
 
 def _end_epochs(courses: Sequence[Course]) -> None:
     """Note what validation thinks of each; all at once, so that no score is waited for before all have begun."""
-    _check_finite(courses, weights=True)
     scores = [course.validate() for course in courses]
     for course, score in zip(courses, scores, strict=True):
         course.end_epoch(score)
@@ -68,20 +79,13 @@ def _end_epochs(courses: Sequence[Course]) -> None:
             course.save()
 
 
-def _check_finite(courses: Sequence[Course], weights: bool = False) -> None:
-    """End training when a loss was not finite, or when the weights are not; what is sound is saved."""
-    complaints = [course.complaint(weights) for course in courses]
-    if any(complaints):
-        _save([course for course, complaint in zip(courses, complaints, strict=True) if complaint is None])
-        raise FloatingPointError(next(filter(None, complaints)) + _REMEDY)
+def _complaints(courses: Sequence[Course], weights: bool = False) -> dict[Course, str]:
+    """Return what is wrong with courses whose loss was not finite, or whose weights are not: they may not be saved."""
+    found = {course: course.complaint(weights) for course in courses}
+    return {course: complaint + _REMEDY for course, complaint in found.items() if complaint is not None}
 
 
 _REMEDY = (
     " Training ends; the last good checkpoint is kept. A smaller rate, clipped gradients or a warm-up often help:"
     " rectifier train --config RUN/config.json --lr ... --set clip=1 --out ANOTHER."
 )
-
-
-def _save(courses: Sequence[Course]) -> None:
-    for course in courses:
-        course.save()

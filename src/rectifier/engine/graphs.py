@@ -18,6 +18,11 @@ Work = Callable[[list[Batch]], None]
 """What is done on the device with some batches, and nothing else."""
 
 
+def first_line(error: Exception) -> str:
+    """Return what an error says, without the pages that a compiler adds."""
+    return str(error).strip().partition("\n")[0]
+
+
 class Graphs:
     """Work as CUDA graphs, one for each shape of the batches, of which an epoch has two at most.
 
@@ -27,10 +32,19 @@ class Graphs:
         changed: gives all tensors that the work changes, by name; capturing leaves them as they were.
         may_give_up: work that cannot be captured, as it waits for a number of the device, is done as it is written from
             then on, and the reason is told.
+        simplify: makes the work simpler, and says whether it could: what failed is then tried once more.
     """
 
-    def __init__(self, work: Work, name: str, changed: Callable[[], dict[str, Tensor]], may_give_up: bool) -> None:
+    def __init__(
+        self,
+        work: Work,
+        name: str,
+        changed: Callable[[], dict[str, Tensor]],
+        may_give_up: bool,
+        simplify: Callable[[str], bool] = lambda reason: False,
+    ) -> None:
         self._work, self._name, self._changed, self._may_give_up = work, name, changed, may_give_up
+        self._simplify = simplify
         self._given_up = False
         self._graphs: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, list[Batch]]] = {}
 
@@ -55,9 +69,13 @@ class Graphs:
         except RuntimeError as error:  # of CUDA, whatever it was that cannot be captured
             if not self._may_give_up or isinstance(error, torch.OutOfMemoryError):
                 raise
-            console.say(f"{self._name} is not captured: {str(error).partition(chr(10))[0]}")
-            self._given_up = True
+            reason = first_line(error)
             self._recall(kept, random)
+            if self._simplify(reason):
+                self._try(shape, window)
+                return
+            console.say(f"{self._name} is not captured: {reason}")
+            self._given_up = True
 
     def _capture(
         self, window: list[Batch], kept: dict[str, Tensor], random: Tensor

@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, count
 from statistics import median
 from typing import Any
 
@@ -30,7 +30,7 @@ def profile_step(
     """Return the seconds of each part of a step, forward and backward: medians over some steps on copies.
 
     The parts are told apart by waiting for the device after each, so they add up to more than a captured step, in which
-    nothing waits. ``rectification`` is what the objective takes beyond plain cross-entropy.
+    nothing waits. ``rectification`` is what the objective takes beyond plain cross-entropy, whatever it is.
     """
     copied, objective = copy.deepcopy(network), copy.deepcopy(objective)  # which may remember what it sees
     plain = MultiLabelCrossEntropy(objective.sizes).to(fabric.device)  # type: ignore[arg-type]
@@ -65,8 +65,8 @@ def profile_step(
     }
 
 
-def describe(seconds: dict[str, float]) -> str:
-    """Write a profile as text.
+def describe(seconds: dict[str, float], captured: bool = False) -> str:
+    """Write a profile as text; ``captured`` is how training will take its steps.
 
     >>> print(describe({"data": 0.001, "network": 0.003}))
     Where a step's time goes, each part waited for:
@@ -75,7 +75,8 @@ def describe(seconds: dict[str, float]) -> str:
     """
     total = sum(seconds.values()) or 1.0
     rows = [f"  {name:14s} {1000 * value:7.2f} ms  {100 * value / total:3.0f} %" for name, value in seconds.items()]
-    return "\n".join(["Where a step's time goes, each part waited for:", *rows])
+    remark = ["  Training captures the step: faster than this, where kernels are small and many (rectification) most."]
+    return "\n".join(["Where a step's time goes, each part waited for:", *rows, *(remark if captured else [])])
 
 
 class _Watch:
@@ -94,19 +95,15 @@ class _Watch:
         self._times.setdefault(name, []).append(time.perf_counter() - began)
 
     def medians(self) -> dict[str, float]:
-        # The first steps set things up; where there are few, they are all there is.
-        return {name: median(times[_WARM_UP:] or times) for name, times in self._times.items()}
+        return {name: median(times[_WARM_UP:]) for name, times in self._times.items()}  # the first set things up
 
 
 def _timed(watch: _Watch, loader: Loader) -> Iterator[Any]:
-    """Yield some batches, and note how long each takes to come."""
-    batches = iter(islice(loader, STEPS + _WARM_UP))
-    end = object()
-    while True:
+    """Yield some batches, of as many epochs as it takes, and note how long each takes to come."""
+    batches = chain.from_iterable(loader for _ in count())
+    for _ in range(STEPS + _WARM_UP):
         with watch("data"):
-            batch: Any = next(batches, end)
-        if batch is end:
-            return
+            batch = next(batches)
         yield batch
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException  # the compiler has no public name for its errors
 
-from rectifier import console
+from rectifier import check, console
 from rectifier.config import Config
 from rectifier.data.loader import Batch
-from rectifier.engine.graphs import Graphs
+from rectifier.engine.graphs import Graphs, first_line
 from rectifier.engine.tally import Tally
 
 COMPILE_FROM = 100_000
@@ -65,15 +66,27 @@ class EagerStep:
         self._fabric, self.trained, self._clip, self.tally = fabric, trained, clip, tally
         self._forward: Callable[[Tensor], Any] = trained.wrapped
         self._loss = _counted_loss
+        self._compiled = compiled
         if compiled:
             self._loss = torch.compile(_counted_loss)
             if fabric.world_size == 1:  # under DDP the wrapped network sends gradients while others are computed
                 self._forward = _compiled_forward(fabric, trained.bare)
 
+    def simplify(self, reason: str) -> bool:
+        """Go on without the compiler, and say why; False where it was not asked."""
+        if not self._compiled:
+            return False
+        console.say(f"The step is not compiled: {reason}")
+        self._compiled, self._forward, self._loss = False, self.trained.wrapped, _counted_loss
+        return True
+
     def __call__(self, window: list[Batch], rate: float) -> None:
         """Take a step on the mean gradient of some batches."""
         set_rate(self.trained.optimizer, rate)
-        self.run(window)
+        try:
+            self.run(window)
+        except TorchDynamoException as error:
+            _cannot_compile(error)
         self.tally.count(len(window))
 
     def run(self, window: list[Batch]) -> None:
@@ -98,12 +111,15 @@ class CapturedStep:
 
     def __init__(self, step: EagerStep, may_give_up: bool) -> None:
         self._step = step
-        self._graphs = Graphs(step.run, "The step", self._changed, may_give_up)
+        self._graphs = Graphs(step.run, "The step", self._changed, may_give_up, step.simplify)
 
     def __call__(self, window: list[Batch], rate: float) -> None:
         """Take a step on the mean gradient of some batches."""
         set_rate(self._step.trained.optimizer, rate)
-        self._graphs(window)
+        try:
+            self._graphs(window)
+        except TorchDynamoException as error:
+            _cannot_compile(error)
         self._step.tally.count(len(window))
 
     def _changed(self) -> dict[str, Tensor]:
@@ -118,6 +134,11 @@ class CapturedStep:
         return detached | self._step.tally.tensors()
 
 
+def _cannot_compile(error: Exception) -> NoReturn:
+    got = f"{first_line(error)} (--step eager or captured needs no compiler; with --resume the run goes on)"
+    check.fail("--step compiled", "what this machine can do", got)
+
+
 def make_step(fabric: Fabric, trained: Trained, config: Config, tally: Tally, steps: int) -> EagerStep | CapturedStep:
     """Return the step that the config asks for, or the fastest that device and settings allow; say why not a faster."""
     captured = is_captured(fabric, config)
@@ -125,14 +146,14 @@ def make_step(fabric: Fabric, trained: Trained, config: Config, tally: Tally, st
         asked = " as asked for" if config.step == "captured" else ""
         if asked or fabric.device.type == "cuda":
             console.say(f"The step is not captured{asked}: {_obstacle(fabric, config)}.")
-    compiled = config.step == "compiled" or (captured and steps >= COMPILE_FROM)
+    compiled = config.step == "compiled" or (config.step == "auto" and captured and steps >= COMPILE_FROM)
     step = EagerStep(fabric, trained, config.clip, tally, compiled)
     return CapturedStep(step, may_give_up=config.step == "auto") if captured else step
 
 
 def is_captured(fabric: Fabric, config: Config) -> bool:
     """Say whether steps are captured: where nothing stands in the way and nothing else is asked for."""
-    return config.step in ("auto", "captured") and _obstacle(fabric, config) is None
+    return config.step != "eager" and _obstacle(fabric, config) is None
 
 
 def _obstacle(fabric: Fabric, config: Config) -> str | None:

@@ -4,6 +4,7 @@ from rectifier.training.job import data_settings, fingerprints, open_for_trainin
 from rectifier.training.start import (
     TOGETHER,
     Wanted,
+    begun_run,
     look_at,
     resume,
     shared_settings,
@@ -15,6 +16,7 @@ from rectifier.training.start import (
 __all__ = [
     "TOGETHER",
     "Wanted",
+    "begun_run",
     "data_settings",
     "fingerprints",
     "look_at",

@@ -46,7 +46,11 @@ class Stage:
         return self.name or "checkpoint"
 
 
-def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = False) -> None:
+Ended = tuple[list[Stage], list[str]]
+"""The stages that came to their end, and what was wrong with the others."""
+
+
+def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = False) -> Ended:
     """Train side by side from the stages' checkpoints, or from the beginning.
 
     The networks end with the weights of the chosen epoch.
@@ -60,25 +64,33 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
         lane = Lane(fabric.device, stage.job.seed(fabric)) if len(stages) > 1 else OnlyLane()
         courses.append(Course(fabric, parts, stage.job.config, stage.job.lr, recorders[-1], state, lane))
     try:
-        fit(fabric, courses, stages[0].job.config.checkpoint_seconds)
+        failed = fit(fabric, courses, stages[0].job.config.checkpoint_seconds)
     finally:
         for recorder in recorders:
             recorder.close()
-    for stage, course in zip(stages, courses, strict=True):
-        stage.job.network.load_state_dict(course.state.best_weights or {})
+    ended = [number for number in range(len(stages)) if number not in failed]
+    for number in ended:
+        stages[number].job.network.load_state_dict(courses[number].state.best_weights or {})
+    complaints = [f"{stages[number].run.path}: {complaint}" for number, complaint in failed.items()]
+    return [stages[number] for number in ended], complaints
 
 
-def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> None:
+def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> Ended:
     """Train the classifiers once more on frozen features, classes drawn equally often, where the method says so."""
+    sound = [stage for stage in stages if stage.job.afterwards.kind not in ("crt", "lws")]
+    complaints: list[str] = []
     for kind, what in (("crt", "The classifier once more"), ("lws", "One factor for each class")):
         again = [_retraining(fabric, stage) for stage in stages if stage.job.afterwards.kind == kind]
         if not again:
             continue
         epochs = check.amount(again[0].job.config.epochs, "epoch")
         console.say(f"{what}, classes drawn equally often: {epochs}")
-        train_networks(fabric, again)
-        for stage in again:
+        trained, wrong = train_networks(fabric, again)
+        for stage in trained:
             stage.job.network.put_back()  # type: ignore[operator]
+        sound += [stage for stage in stages if stage.run in [each.run for each in trained]]
+        complaints += wrong
+    return sound, complaints
 
 
 def _retraining(fabric: Fabric, stage: Stage) -> Stage:
@@ -123,7 +135,8 @@ def _parts(fabric: Fabric, stage: Stage, validation: _SharedValidation, profile:
     if fabric.world_size > 1 and config.batch_norm == "global" and not stage.name:
         network = with_global_batch_norm(network)
     if profile:
-        console.say(describe(profile_step(fabric, network, objective, stage.loader, config, job.lr)))
+        found = profile_step(fabric, network, objective, stage.loader, config, job.lr)
+        console.say(describe(found, is_captured(fabric, config)))
     wrapped, optimizer = fabric.setup(network, make_optimizer(network, config, job.lr))
 
     def ids(positions: Tensor) -> list[str]:

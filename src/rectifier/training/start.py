@@ -48,13 +48,14 @@ def train(config: Config, out: str | Path, *, title: str | None = None, profile:
     return _launched([Wanted(config, Path(out))], title, profile)[0]
 
 
-def resume(run: str | Path | Run, *, title: str | None = None) -> Run:
-    """Go on with a run that was stopped: it ends as if it never had been."""
+def resume(run: str | Path | Run, *, title: str | None = None, step: str | None = None) -> Run:
+    """Go on with a run that was stopped: it ends as if it never had been. ``step`` takes its steps in another way."""
     opened = Run.open(run)
     if opened.is_finished:
         console.say(f"{opened.path} is finished.")
         return opened
-    return _launched([Wanted(opened.config, opened.path)], title)[0]
+    config = opened.config if step is None else replace(opened.config, step=step)
+    return _launched([Wanted(config, opened.path)], title)[0]
 
 
 def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> list[Run]:
@@ -64,6 +65,7 @@ def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> lis
     rounding, and goes on where it was stopped. Runs that do not fit on the device together are trained one after
     another.
     """
+    wanted = _as_begun(wanted)
     check_alike(wanted)
     if not _fitted_together(wanted, title):
         console.say(f"The device has no memory for {len(wanted)} runs at once; they are trained one after another.")
@@ -113,7 +115,7 @@ def why_not_together(config: Config) -> str | None:
     """Say what keeps a run from being trained side by side with others, or None."""
     reasons = {
         "side by side is faster on a GPU alone": accelerator_of(config) != "cuda",
-        "steps are not captured": config.step not in ("auto", "captured") or config.precision == "16",
+        "steps are not captured": config.step == "eager" or config.precision == "16",
     }
     return _why_never_together(config) or next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -129,12 +131,36 @@ def _why_never_together(config: Config) -> str | None:
 
 def check_alike(wanted: Sequence[Wanted]) -> None:
     """Refuse runs that cannot be trained side by side."""
+    if not wanted:
+        check.fail("runs that are trained together", "at least one", "none")
     first, *others = [each.config for each in wanted]
     for other in others:
         if differ := [key for key, value in shared_settings(first).items() if shared_settings(other)[key] != value]:
             check.fail("runs that are trained together", "alike in what they share", f"others ({', '.join(differ)})")
         if reason := _why_never_together(first) or _why_never_together(other):
             check.fail("runs that are trained together", "on one device and split, with a network", f"others: {reason}")
+
+
+def _as_begun(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Return runs with the settings they were begun with; refuse a folder that is another run's."""
+    folders = [each.out.resolve() for each in wanted]
+    if twice := [each.out for each, folder in zip(wanted, folders, strict=True) if folders.count(folder) > 1]:
+        check.fail("runs that are trained together", "each in a folder of its own", f"{twice[0]} twice")
+    begun = [begun_run(each.config, each.out) for each in wanted]
+    return [each if run is None else replace(each, config=run.config) for each, run in zip(wanted, begun, strict=True)]
+
+
+def begun_run(config: Config, out: Path) -> Run | None:
+    """Return the run of this config that was begun in a folder, None where it is free; another run is refused."""
+    if not (out / "config.json").is_file():
+        Run.check_free(out, config)
+        return None
+    run = Run(out)
+    theirs, ours = ({**c.identity(), "seed": c.seed, "data": c.data} for c in (run.config, config))
+    if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+        told = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
+        check.fail(str(run.path), "the run that is asked for, or none", f"another ({told}); choose another --out")
+    return run
 
 
 def _launched(wanted: list[Wanted], title: str | None, profile: bool = False) -> list[Run]:
@@ -154,11 +180,17 @@ def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: boo
         console.say(f"{title or wanted[0].out}: {headline(fabric, jobs)}")
         began = time.monotonic()
         try:
+            stages = [Stage(*each) for each in zip(jobs, loaders, runs, strict=True)]
+            complaints: list[str] = []
             if jobs[0].method.features is None:
-                stages = [Stage(*each) for each in zip(jobs, loaders, runs, strict=True)]
-                train_networks(fabric, stages, profile)
-                retrain_classifiers(fabric, stages)
-            finish(fabric, jobs, runs)
+                stages, complaints = train_networks(fabric, stages, profile)
+                stages, more = retrain_classifiers(fabric, stages)
+                complaints += more
+            elif profile:
+                console.say(f"{jobs[0].config.method} trains no network: there is no step to profile.")
+            finish(fabric, [stage.job for stage in stages], [stage.run for stage in stages])
+            if complaints:  # of one among several; the others are finished
+                raise FloatingPointError("\n".join(complaints))
         except BaseException:
             with suppress(OSError):  # what happened before is what must be told
                 _end_session(fabric, runs, began)
