@@ -251,6 +251,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write every number to this file")
     given = parser.parse_args()
     cuda = given.device == "cuda"
+    parts = [] if given.parts == "none" else given.parts.split(",")
+    if not set(parts) <= {"steps", "loops"}:
+        parser.error(f"--parts: steps, loops, both with a comma, or none, not {given.parts!r}")
     if given.cifar and not cuda:
         parser.error("--cifar takes hours on a CPU: give --device cuda with it")
     torch.backends.cudnn.benchmark = True
@@ -263,10 +266,10 @@ def main() -> None:
             given.json.write_text(json.dumps({**facts, **found}, indent=1) + "\n")
 
     with console.quiet():
-        if "steps" in given.parts:
+        if "steps" in parts:
             found["steps"] = time_steps(fabric, given.rounds)
             keep()
-        if "loops" in given.parts:
+        if "loops" in parts:
             found["loops"] = time_loops(fabric, given.steps, given.workers)
             keep()
         if given.celeba:

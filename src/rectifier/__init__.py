@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rectifier.losses.rectified import LossParts, RectifiedCrossEntropy
     from rectifier.metrics import ClassBalancedAccuracy, class_balanced_accuracy
     from rectifier.networks.registry import build_network
+    from rectifier.posthoc import ThresholdAdjustment
     from rectifier.prediction import predict_images
     from rectifier.presets import preset
     from rectifier.runs.folder import Run
@@ -51,6 +52,7 @@ __all__ = [
     "LossParts",
     "RectifiedCrossEntropy",
     "Run",
+    "ThresholdAdjustment",
     "build_network",
     "build_store",
     "class_balanced_accuracy",
@@ -83,6 +85,7 @@ _HOMES = {
     "LossParts": "losses.rectified",
     "RectifiedCrossEntropy": "losses.rectified",
     "Run": "runs.folder",
+    "ThresholdAdjustment": "posthoc",
     "build_network": "networks.registry",
     "build_store": "data.store",
     "class_balanced_accuracy": "metrics",

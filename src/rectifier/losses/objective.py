@@ -52,7 +52,7 @@ class Objective(torch.nn.Module):
             al. 2019, Dynamic Curriculum Learning). How much of training is done is told by ``set_progress``.
         rectify_from: The share of training after which the rectification begins; until then its weight is 0.
         pooled: Take the mean over the comparisons of all labels together, in place of each label's own: another reading
-            of the paper's |T|, by which labels with much to compare count more. Sum over labels to have that mean.
+            of the paper's ``|T|``, by which labels with much to compare count more. Sum over labels to have that mean.
         memory: Rectify together with this many recent samples (see ``ClassRectificationLoss``); the loss of the samples
             is of the batch alone.
         memory_age: Leave out samples that were seen more than so many batches ago.
