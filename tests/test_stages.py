@@ -19,7 +19,7 @@ from rectifier.methods import METHODS, find_method
 from rectifier.prediction import predict_images
 from rectifier.quintuplets import QuintupletSampler
 from rectifier.runs.folder import Run
-from rectifier.training import Wanted, outcome, resume, train, train_together
+from rectifier.training import Wanted, outcome, resume, stages, train, train_together
 from test_training import SHAPES, assert_same, config
 
 BINARY = "shapes:samples=120,size=16,ratio=6,labels=shape=2/colour=2,missing=0.1"
@@ -200,3 +200,21 @@ def test_labels_that_no_image_changes_are_told(tmp_path: Path, monkeypatch: pyte
     seeing = train(config(sizes, method="ce", epochs=1), tmp_path / "seeing")
     assert outcome.blind_labels(seeing.predictions("validation")) == []
     assert not any("same for every" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("method", "score", "times"), [("crl", 7 / 24, 1), ("crl", 7 / 24 + 0.01, 0), ("ce", 7 / 24, 0)]
+)
+def test_rectification_that_ends_in_one_answer_is_told_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, score: float, times: int
+) -> None:
+    """Four classes and three: the same answer for all is right for a quarter and a third of the classes."""
+    monkeypatch.setattr(stages.Validation, "__call__", lambda self: torch.tensor(score))
+    told: list[str] = []
+    monkeypatch.setattr(console, "say", told.append)
+    sizes = "shapes:samples=60,size=16,ratio=4,labels=shape=4/colour=3"
+    train(config(sizes, method=method, epochs=8, validate_every=1), tmp_path / "run")
+    found = [text for text in told if "after 2 epochs every image gets the same answer" in text]
+    assert len(found) == times
+    assert all("rectify_from=0.25" in text for text in found)
+    assert not [text for text in told if "gets the same answer" in text and text not in found]

@@ -28,7 +28,7 @@ from rectifier.runs.results import score_predictions
 from rectifier.training.job import Job
 
 HELD_OUT = ("validation", "test")
-_SAME = 1e-3  # logits that differ by less from image to image do not depend on it
+_SAME = 0.05  # logits that differ by less from image to image hardly depend on it, and in bfloat16 by rounding alone
 _AT_ONCE = 8192  # images whose pixels are in memory together
 
 
@@ -53,7 +53,7 @@ def _predicted(fabric: Fabric, job: Job, run: Run) -> dict[str, Predictions]:
             run.save_decision(cast(str, job.method.decision), decision.state())
         for part, predictions in found.items():
             run.save_predictions(part, predictions)
-        _tell_blind(found["validation"])
+        _tell_blind(found["validation"], job.method.rectification is not None)
     return {part: replace(predictions, features=None) for part, predictions in found.items()}
 
 
@@ -92,14 +92,21 @@ def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> lis
         torch.set_num_threads(threads)
 
 
-def _tell_blind(predictions: Predictions) -> None:
+def _tell_blind(predictions: Predictions, rectified: bool) -> None:
     if blind := blind_labels(predictions):
         named = ", ".join(blind[:3]) + (", ..." if blind[3:] else "")
+        remedy = COLLAPSE if rectified else "A smaller rate or a warm-up often helps."
         console.say(
             f"{len(blind)} of {check.amount(len(predictions.space), 'label')} ({named}): the logits are the same for"
-            " every validation image. The network has stopped looking at it: its units are dead, or training diverged"
-            " early. A smaller rate, a warm-up or clipped gradients (--set clip=1) often help."
+            f" every validation image. {remedy}"
         )
+
+
+COLLAPSE = (
+    "Hard mining from the first step can collapse features to a point, where the rectification stays at its margin and"
+    " units die. Let cross-entropy begin (--set rectify_from=0.25), or give rectification less weight (a smaller eta)."
+)
+"""What happens when CRL ends in constant answers, and what helps."""
 
 
 def blind_labels(predictions: Predictions) -> list[str]:

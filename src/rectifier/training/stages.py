@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, cast
 
 import torch
@@ -30,6 +31,7 @@ from rectifier.posthoc import prior_offsets
 from rectifier.runs.curves import Curves
 from rectifier.runs.folder import Run
 from rectifier.training.job import Job
+from rectifier.training.outcome import COLLAPSE
 
 
 @dataclass(frozen=True)
@@ -191,13 +193,24 @@ class _Recorder:
 
     def __init__(self, stage: Stage, state: State) -> None:
         self._run, self._name = stage.run, stage.checkpoint
+        self._quarter = stage.job.config.epochs / 4
+        present = [int((counts > 0).sum()) for counts in stage.job.data.counts("validation")]
+        self._chance = fmean(1 / classes for classes in present if classes) if any(present) else 0.0
+        self._told = stage.job.method.rectification is None
         self._curves = Curves(stage.run, stage.job.config.tensorboard, state.epochs, state.labels, stage.name)
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         self._run.save_checkpoint(state, self._name)
 
     def save_epoch(self, state: State) -> None:
-        self._curves.add(state.epochs[-1], state.last_labels())
+        row = state.epochs[-1]
+        self._curves.add(row, state.last_labels())
+        if not self._told and state.epoch >= self._quarter and row["validation"] is not None and row["rectification"]:
+            if row["validation"] <= self._chance + 1e-6:
+                console.say(
+                    f"{self._run.path}: after {state.epoch} epochs every image gets the same answer. {COLLAPSE}"
+                )
+            self._told = True  # looked at once; at the end it is looked at again
 
     def close(self) -> None:
         self._curves.close()
