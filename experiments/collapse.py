@@ -1,0 +1,83 @@
+"""When CRL ends in constant answers: what happens, and what keeps it from happening."""
+
+import csv
+
+from rectifier.compare import estimate
+from rectifier.reproduce import Cell, Experiment, views
+
+from .recipes import CELEBA, QUICK_LABELS
+
+TRIED = {
+    "cross-entropy": {"method": "ce"},
+    "CRL, eta 0.1": {"eta": 0.1},
+    "CRL, eta 0.5": {"eta": 0.5},
+    "CRL, eta 1": {"eta": 1.0},
+    "eta 1, no dropout, decay 0.0005": {"eta": 1.0, "network.dropout": 0.0, "weight_decay": 0.0005},
+    "eta 1, a warm-up of 2 epochs": {"eta": 1.0, "warmup": 2.0},
+    "eta 1, gradients clipped": {"eta": 1.0, "clip": 1.0},
+    "eta 1, a tenth of the rate": {"eta": 1.0, "lr": 0.002},
+    "eta 1, random pairs": {"eta": 1.0, "mining": "random"},
+    "eta 1, from a quarter of training on": {"eta": 1.0, "rectify_from": 0.25},
+}
+HEADS = {
+    "logits": "spread of logits",
+    "features": "1,000 x deviation of features",
+    "dead": "dead units (%)",
+    "rectification": "100 x rectification at the end",
+    "validation": "validation (%)",
+}
+
+
+def measure(laboratory):
+    return {row: {str(run.config.seed): _state(run) for run in laboratory.runs(row, "")} for row in TRIED}
+
+
+def _state(run):
+    """Return how much the network's answers and features depend on the image, and where the loss stands."""
+    found = run.predictions("validation")
+    features = found.features.float()
+    moves = (found.logits.amax(0) - found.logits.amin(0)).split(list(found.space.sizes))
+    with (run.path / "history.csv").open(encoding="utf-8") as file:
+        last = list(csv.DictReader(file))[-1]
+    return {
+        "logits": sorted(float(label.max()) for label in moves)[len(moves) // 2],
+        "features": float(features.std(0).mean()),
+        "dead": float((features.amax(0) == features.amin(0)).float().mean()),
+        "rectification": float(last["rectification"]),
+        "validation": float(last["validation"]),
+    }
+
+
+def show(outcome):
+    if not outcome.found:
+        return "Nothing is measured yet."
+    lines = []
+    for row, by_seed in outcome.found.items():
+        means = {name: estimate({seed: one[name] for seed, one in by_seed.items()})["mean"] for name in HEADS}
+        texts = [f"{means['logits']:.2f}", f"{1e3 * means['features']:.1f}"]
+        lines.append([row, *texts, *(f"{100 * means[name]:.1f}" for name in ("dead", "rectification", "validation"))])
+    return "\n\n".join(
+        [
+            views.markdown_table(["", *HEADS.values()], lines),
+            "Means over seeds, after the last epoch, on validation images: how much the logits of the median label"
+            " differ from image to image; the deviation of features, mean of all units; units whose"
+            " output is the same for all images; the rectification, whose margin is 50 here; class-balanced accuracy by"
+            " argmax, which is 50 for one answer to all.",
+        ]
+    )
+
+
+EXPERIMENT = Experiment(
+    title="CRL that ends in constant answers, on CelebA: divergence, dead units, or something else",
+    source="Beyond the paper: when CRL helps",
+    about=(
+        "Ten epochs. Where it happens, features differ less and less from image to image in the first epoch, and"
+        " rectification comes to rest at its margin: hard mining among features that mean nothing yet pulls them to a"
+        " point, as is known from triplet losses. Nothing diverges, and units die afterwards, or not."
+    ),
+    show=show,
+    settings={**CELEBA, "method": "crl", "epochs": 10, "validate_every": 2, "features": True, "select": "last"},
+    cells=[Cell(row, settings=settings) for row, settings in TRIED.items()],
+    quick={**QUICK_LABELS, "epochs": 10},
+    measure=measure,
+)
