@@ -480,9 +480,7 @@ def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes
             y = targets[:, label].tolist()
             order = sorted((squared(query, others[i]), i) for i in range(len(y)) if y[i] >= 0)[:k]
             votes = [y[i] for _, i in order]
-            for c in range(size):
-                absent = votes and c not in y
-                row.append(-1e4 if absent else math.log((votes.count(c) + 1 / size) / (len(votes) + 1)))
+            row += [math.log((votes.count(c) + 1 / size) / (len(votes) + 1)) for c in range(size)]
         rows.append(row)
     return torch.tensor(rows)
 

@@ -16,6 +16,7 @@ from rectifier.config import Config
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
 from rectifier.engine.step import EagerStep
+from rectifier.networks.retrained import RetrainedClassifier
 from rectifier.runs.folder import Run
 from rectifier.training import Wanted, stages, start, train, train_together, why_not_together
 from test_training import RESTLESS, SHAPES, assert_same, config
@@ -122,6 +123,29 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pyte
         assert_same(Run(each.out), other)
     for run, other in zip(train_together(asked), others, strict=True):
         assert_same(run, other)
+
+
+def test_a_classifier_that_fails_in_its_second_stage_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [Wanted(config(SHAPES, method=method, epochs=1), tmp_path / method) for method in ("ce", "crt", "crl")]
+    forward = RetrainedClassifier.forward
+
+    def broken(network: RetrainedClassifier, images: torch.Tensor) -> Any:
+        return forward(network, images * float("nan"))
+
+    monkeypatch.setattr(RetrainedClassifier, "forward", broken)
+    with pytest.raises(FloatingPointError, match=rf"^{asked[1].out}: .*the loss to be finite"):
+        train_together(asked)
+    assert [Run(each.out).is_finished for each in asked] == [True, False, True]
+
+
+def test_one_that_diverges_keeps_no_later_run_of_a_comparison_from_its_own(tmp_path: Path) -> None:
+    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl"], 1, tmp_path)
+    broken = replace(planned[0], config=replace(planned[0].config, lr=1e30))
+    with pytest.raises(FloatingPointError, match=f"^{broken.folder}: "):
+        suite.train_missing([broken, planned[1]])
+    assert [Run(run.folder).is_finished for run in planned] == [False, True]
 
 
 def test_folders_are_those_of_the_runs_that_are_wanted(tmp_path: Path) -> None:

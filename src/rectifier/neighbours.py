@@ -18,14 +18,13 @@ from torch import Tensor
 from rectifier import check, columns, console
 from rectifier.columns import Sizes
 from rectifier.distances import squared_distances
-from rectifier.imbalance import column_counts
 from rectifier.metrics import balanced_mean, count_correct
 
 KS = tuple(range(1, 50, 2))
 """The numbers of neighbours that validation chooses from: 1, 3, 5, ... 49."""
 
 NEVER = -1e4
-"""The score of a class without a training sample, whoever decides."""
+"""The score that a support vector machine gives to a class without a training sample."""
 
 _BLOCK = 8192  # references that a chunk of queries is compared with at once
 _IMAGES = 256  # that a process is handed at a time
@@ -40,8 +39,7 @@ def neighbour_scores(
 
     Each of the k nearest references that have the label votes for its class; one more vote is shared equally by all
     classes, so that no score is infinite. The largest score is the majority, ties go to the lower class. Of equally
-    distant references the lower number is nearer. Where fewer than k have the label, all of them vote. A class without
-    a reference, where others have some, is never decided for.
+    distant references the lower number is nearer. Where fewer than k have the label, all of them vote.
 
     Args:
         queries: ``(Q, D)``, or ``(Q, A, D)`` where each label has its own features.
@@ -56,10 +54,7 @@ def neighbour_scores(
     tensor([[0.6250, 0.3750]])
     """
     known, own = _checked(queries, references, targets, sizes, [k], chunk)
-    scores = torch.cat([_vote(near, known) for near in _neighbours(queries, references, own, known, k, chunk)])
-    there = column_counts(columns.own_columns(own, known), sum(known)) > 0
-    label_there = (own >= 0).any(0)[columns.label_of_column(known, own.device)]
-    return scores.masked_fill(label_there & ~there, NEVER)
+    return torch.cat([_vote(near, known) for near in _neighbours(queries, references, own, known, k, chunk)])
 
 
 @torch.no_grad()

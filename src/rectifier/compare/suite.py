@@ -19,6 +19,7 @@ from rectifier.training import (
     Wanted,
     begun_run,
     data_settings,
+    diverged_at_the_end,
     look_at,
     resume,
     shared_settings,
@@ -78,8 +79,10 @@ def train_missing(planned: Sequence[Planned], together: int | None = None) -> li
     Runs are trained side by side, ``together`` at a time, where that is faster: by default as many as a GPU gains from.
     The results are those of runs alone, up to rounding.
     """
-    for group in missing_groups(planned, together):
-        train_group(group)
+    with diverged_at_the_end() as diverged:
+        for group in missing_groups(planned, together):
+            with diverged():
+                train_group(group)
     return [Run.open(run.folder) for run in planned]
 
 

@@ -57,9 +57,12 @@ class Course:
         recorder: Recorder,
         state: State,
         lane: Lane | OnlyLane,
+        name: str,
     ) -> None:
         self._fabric, self._config, self._recorder, self._lane = fabric, config, recorder, lane
-        self.parts, self.state = parts, state
+        self.parts, self.state, self.name = parts, state, name
+        if state.best_epoch is not None and (state.best_epoch - 1) / config.epochs < parts.judged_from:
+            state.forget_best()  # an older version chose among all epochs
         self.tally = Tally(len(parts.names), fabric.device)
         self.batches, self.epochs = len(parts.loader), config.epochs
         self._lr, self._schedule = lr, make_schedule(config, self.batches)

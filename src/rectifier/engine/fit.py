@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 
+from rectifier import console
 from rectifier.engine.course import Course
 from rectifier.engine.display import Display
 from rectifier.engine.interrupt import Interrupt, Stopped
@@ -20,7 +21,7 @@ def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) ->
     """Train each course from where it stands to its end, a step of each in turn.
 
     One whose loss or weights are not finite ends there, with its last good checkpoint, and the others go on. Returned
-    is what was wrong with such courses, by their numbers; where there is one course, it is raised.
+    is what was wrong with such courses, by their numbers.
     """
     saved_at = time.monotonic()
     failed: dict[Course, str] = {}
@@ -35,11 +36,15 @@ def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) ->
             due = time.monotonic() - saved_at >= checkpoint_seconds
             asked = fabric.world_size == 1 or bool(ended) or under_way[0].state.step % _ASK_EVERY == 0
             stop, save = _agreed(fabric, interrupt.signal, due) if asked else (0, False)
+            wrong = _complaints(ended, weights=True)
             if stop or save or display.is_due() or fabric.device.type == "cpu":
-                failed |= _complaints(under_way)
-            failed |= _complaints(ended, weights=True)
-            if failed and len(courses) == 1:  # other processes must not wait for this one
-                raise FloatingPointError(failed[courses[0]])
+                wrong |= _complaints(under_way)
+            for complaint in wrong.values():
+                if fabric.world_size > 1:  # other processes must not wait for this one
+                    raise FloatingPointError(complaint)
+                if len(courses) > 1:  # of one alone it is the error that training ends with
+                    console.say(complaint)
+            failed |= wrong
             sound = [course for course in under_way if course not in failed]
             if stop or save:
                 for course in sound:
@@ -82,7 +87,7 @@ def _end_epochs(courses: Sequence[Course]) -> None:
 def _complaints(courses: Sequence[Course], weights: bool = False) -> dict[Course, str]:
     """Return what is wrong with courses whose loss was not finite, or whose weights are not: they may not be saved."""
     found = {course: course.complaint(weights) for course in courses}
-    return {course: complaint + _REMEDY for course, complaint in found.items() if complaint is not None}
+    return {course: f"{course.name}: {text}{_REMEDY}" for course, text in found.items() if text is not None}
 
 
 _REMEDY = (

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException  # the compiler has no public name for its errors
 
 from rectifier import console
 from rectifier.data.loader import Batch
@@ -32,7 +33,7 @@ class Graphs:
         changed: gives all tensors that the work changes, by name; capturing leaves them as they were.
         may_give_up: work that cannot be captured, as it waits for a number of the device, is done as it is written from
             then on, and the reason is told.
-        simplify: makes the work simpler, and says whether it could: what failed is then tried once more.
+        simplify: makes work that cannot be compiled simpler, which is then tried once more; None: that is an error.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Graphs:
         name: str,
         changed: Callable[[], dict[str, Tensor]],
         may_give_up: bool,
-        simplify: Callable[[str], bool] = lambda reason: False,
+        simplify: Callable[[str], None] | None = None,
     ) -> None:
         self._work, self._name, self._changed, self._may_give_up = work, name, changed, may_give_up
         self._simplify = simplify
@@ -67,11 +68,15 @@ class Graphs:
         try:
             self._graphs[shape] = self._capture(window, kept, random)
         except RuntimeError as error:  # of CUDA, whatever it was that cannot be captured
-            if not self._may_give_up or isinstance(error, torch.OutOfMemoryError):
+            not_compiled = isinstance(error, TorchDynamoException)
+            may_go_on = self._simplify is not None if not_compiled else self._may_give_up
+            if not may_go_on or isinstance(error, torch.OutOfMemoryError):
                 raise
             reason = first_line(error)
+            torch.cuda.synchronize()  # what was begun before the error goes on changing things
             self._recall(kept, random)
-            if self._simplify(reason):
+            if not_compiled and self._simplify is not None:
+                self._simplify(reason)
                 self._try(shape, window)
                 return
             console.say(f"{self._name} is not captured: {reason}")

@@ -53,6 +53,11 @@ class State:
         self.best_epoch = self.epoch
         self.best_weights = {name: w.detach().clone() for name, w in network.state_dict().items()}
 
+    def forget_best(self) -> None:
+        """Let the chosen epoch be one of those that come."""
+        self.best = self.best_epoch = self.best_weights = None
+        self.waited = 0
+
     def is_over(self, patience: int | None) -> bool:
         """Say whether validation has not gained for so long that training ends."""
         return patience is not None and self.waited >= patience

@@ -66,19 +66,17 @@ class EagerStep:
         self._fabric, self.trained, self._clip, self.tally = fabric, trained, clip, tally
         self._forward: Callable[[Tensor], Any] = trained.wrapped
         self._loss = _counted_loss
-        self._compiled = compiled
         if compiled:
+            limits = torch._dynamo.config  # of one function's versions: every method and size of a batch has its own
+            limits.recompile_limit = max(limits.recompile_limit, 64)
             self._loss = torch.compile(_counted_loss)
             if fabric.world_size == 1:  # under DDP the wrapped network sends gradients while others are computed
                 self._forward = _compiled_forward(fabric, trained.bare)
 
-    def simplify(self, reason: str) -> bool:
-        """Go on without the compiler, and say why; False where it was not asked."""
-        if not self._compiled:
-            return False
+    def simplify(self, reason: str) -> None:
+        """Go on without the compiler, and say why."""
         console.say(f"The step is not compiled: {reason}")
-        self._compiled, self._forward, self._loss = False, self.trained.wrapped, _counted_loss
-        return True
+        self._forward, self._loss = self.trained.wrapped, _counted_loss
 
     def __call__(self, window: list[Batch], rate: float) -> None:
         """Take a step on the mean gradient of some batches."""
@@ -109,9 +107,10 @@ class EagerStep:
 class CapturedStep:
     """A step as a CUDA graph, which reads the batch and the rate."""
 
-    def __init__(self, step: EagerStep, may_give_up: bool) -> None:
+    def __init__(self, step: EagerStep, may_give_up: bool, may_simplify: bool = False) -> None:
         self._step = step
-        self._graphs = Graphs(step.run, "The step", self._changed, may_give_up, step.simplify)
+        simplify = step.simplify if may_simplify else None
+        self._graphs = Graphs(step.run, "The step", self._changed, may_give_up, simplify)
 
     def __call__(self, window: list[Batch], rate: float) -> None:
         """Take a step on the mean gradient of some batches."""
@@ -142,13 +141,15 @@ def _cannot_compile(error: Exception) -> NoReturn:
 def make_step(fabric: Fabric, trained: Trained, config: Config, tally: Tally, steps: int) -> EagerStep | CapturedStep:
     """Return the step that the config asks for, or the fastest that device and settings allow; say why not a faster."""
     captured = is_captured(fabric, config)
-    if config.step in ("auto", "captured") and not captured:
+    if config.step != "eager" and not captured:
         asked = " as asked for" if config.step == "captured" else ""
         if asked or fabric.device.type == "cuda":
             console.say(f"The step is not captured{asked}: {_obstacle(fabric, config)}.")
     compiled = config.step == "compiled" or (config.step == "auto" and captured and steps >= COMPILE_FROM)
     step = EagerStep(fabric, trained, config.clip, tally, compiled)
-    return CapturedStep(step, may_give_up=config.step == "auto") if captured else step
+    if not captured:
+        return step
+    return CapturedStep(step, may_give_up=config.step != "captured", may_simplify=config.step == "auto")
 
 
 def is_captured(fabric: Fabric, config: Config) -> bool:

@@ -60,7 +60,7 @@ def triple_header(five: Sequence[Tensor], margins: tuple[float, float, float]) -
 
 
 def margins_complaint(margins: tuple[float, float, float]) -> str | None:
-    three = isinstance(margins, tuple) and len(margins) == 3
+    three = isinstance(margins, list | tuple) and len(margins) == 3
     ok = three and all(check.is_real(margin) and margin >= 0 for margin in margins)
     return check.number("margins", margins, "three numbers of at least 0", ok)
 

@@ -76,12 +76,14 @@ def _plain_sampler(kind: Callable[..., EpochSampler[Any]], *options: str) -> Par
 
 
 def _lmle(counts: Sequence[Tensor], space: LabelSpace, *, gather: bool, margins: Any = MARGINS, **options: Any) -> LMLE:
-    return LMLE(space, gather=gather, margins=tuple(margins) if isinstance(margins, Sequence) else margins, **options)
+    return LMLE(space, gather=gather, margins=margins, **options)
 
 
 def _quintuplets(
     targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, cluster_size: int = CLUSTER_SIZE, **common: Any
 ) -> Any:
+    wrong = check.number("cluster_size", cluster_size, "a positive integer", check.is_count(cluster_size))
+    check.raise_all([wrong])
     if batch_size < ROLES * len(space):
         wanted = f"at least {ROLES * len(space)} for each process, five samples for each label"
         check.fail("batch_size", wanted, batch_size)

@@ -241,7 +241,8 @@ def headline(outcome: Outcome) -> str:
     for column in dict.fromkeys(cell.column for cell in outcome.experiment.cells):
         known = [(outcome.liking(cell)["mean"], cell) for cell in outcome.experiment.cells if cell.column == column]
         liked = [(mean, cell) for mean, cell in known if mean is not None and cell.against is not None]
-        if liked:
+        one_data = len({str(cell.settings.get("data")) for _, cell in liked}) == 1  # else they cannot be compared
+        if one_data:
             _, best = max(liked, key=lambda pair: pair[0])
             gain = outcome.gain(best, PREFERRED)
             if gain is not None and gain["mean"] is not None:

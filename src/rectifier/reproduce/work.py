@@ -18,7 +18,7 @@ from rectifier.reproduce.records import Record, key_of, read_records, record_of,
 from rectifier.reproduce.views import headline
 from rectifier.runs.atomic import read_json
 from rectifier.runs.folder import Run
-from rectifier.training import data_settings, fingerprints
+from rectifier.training import data_settings, diverged_at_the_end, fingerprints
 
 CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
@@ -172,9 +172,12 @@ class _Work:
         missing = [self._planned(key, config) for key, config in wanted.items() if key not in self._known]
         finished = [run for run in missing if Run(run.folder).is_finished]
         self._note([Run(run.folder) for run in finished], scored)
-        for group in missing_groups(missing, self._together) if self._request.train else ():
-            self._note(train_group(group), scored)
-            self._write()
+        with diverged_at_the_end() as diverged:
+            for group in missing_groups(missing, self._together) if self._request.train else ():
+                with diverged():
+                    train_group(group)
+                self._note([Run(run.folder) for run in group.runs if Run(run.folder).is_finished], scored)
+                self._write()
         return self._recorded(configs)
 
     def _forget_other_data(self, wanted: Mapping[str, Config]) -> None:

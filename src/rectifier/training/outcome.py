@@ -5,7 +5,7 @@ Where features decide in place of the classifier, what they decide by is fitted 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -76,18 +76,19 @@ def _by_gradients(fabric: Fabric, job: Job) -> tuple[dict[str, Predictions], Dec
     return _decided(fabric, job, features["train"], found)
 
 
-def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> list[tuple[dict[str, Any], ...]]:
-    """Return rules and metrics of each; of several at the same time, each on a core of its own."""
+def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> Iterator[tuple[dict[str, Any], ...]]:
+    """Yield rules and metrics of each; several are scored at the same time, each on a core of its own."""
 
     def score(job: Job, own: dict[str, Predictions]) -> tuple[dict[str, Any], ...]:
         return score_predictions(own, job.counts, job.config.method)
 
-    if len(jobs) == 1:
-        return [score(jobs[0], found[0])]
+    if len(jobs) < 2:
+        yield from map(score, jobs, found)
+        return
     threads = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(available_cores(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(score, jobs, found))
+            yield from pool.map(score, jobs, found)
     finally:
         torch.set_num_threads(threads)
 

@@ -64,7 +64,8 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
         state = State.from_checkpoint(stage.run.checkpoint(stage.checkpoint))
         recorders.append(_Recorder(stage, state) if fabric.is_global_zero else _Silent())
         lane = Lane(fabric.device, stage.job.seed(fabric)) if len(stages) > 1 else OnlyLane()
-        courses.append(Course(fabric, parts, stage.job.config, stage.job.lr, recorders[-1], state, lane))
+        name = str(stage.run.path)
+        courses.append(Course(fabric, parts, stage.job.config, stage.job.lr, recorders[-1], state, lane, name))
     try:
         failed = fit(fabric, courses, stages[0].job.config.checkpoint_seconds)
     finally:
@@ -73,8 +74,7 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
     ended = [number for number in range(len(stages)) if number not in failed]
     for number in ended:
         stages[number].job.network.load_state_dict(courses[number].state.best_weights or {})
-    complaints = [f"{stages[number].run.path}: {complaint}" for number, complaint in failed.items()]
-    return [stages[number] for number in ended], complaints
+    return [stages[number] for number in ended], list(failed.values())
 
 
 def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> Ended:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,16 @@ def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> lis
     rounding, and goes on where it was stopped. Runs that do not fit on the device together are trained one after
     another.
     """
-    wanted = _as_begun(wanted)
+    wanted = [replace(each, config=each.config.anchored()) for each in wanted]
     check_alike(wanted)
+    _check_folders(wanted)
     if not _fitted_together(wanted, title):
         console.say(f"The device has no memory for {len(wanted)} runs at once; they are trained one after another.")
         gc.collect()
-        for each in wanted:
-            _launched([each], f"{title or each.out}, {each.config.method}, seed {each.config.seed}")
+        with diverged_at_the_end() as diverged:
+            for each in wanted:
+                with diverged():
+                    _launched([each], f"{title or each.out}, {each.config.method}, seed {each.config.seed}")
     return [Run.open(each.out) for each in wanted]
 
 
@@ -141,13 +144,30 @@ def check_alike(wanted: Sequence[Wanted]) -> None:
             check.fail("runs that are trained together", "on one device and split, with a network", f"others: {reason}")
 
 
-def _as_begun(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Return runs with the settings they were begun with; refuse a folder that is another run's."""
+@contextmanager
+def diverged_at_the_end() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Let a run that diverges keep no other from its own: inside, put each into what is given; raised at the end."""
+    complaints: list[str] = []
+
+    @contextmanager
+    def diverged() -> Iterator[None]:
+        try:
+            yield
+        except FloatingPointError as error:
+            complaints.append(str(error))
+
+    yield diverged
+    if complaints:
+        raise FloatingPointError("\n".join(complaints))
+
+
+def _check_folders(wanted: Sequence[Wanted]) -> None:
+    """Refuse a folder that two runs would share, or that is another run's."""
     folders = [each.out.resolve() for each in wanted]
     if twice := [each.out for each, folder in zip(wanted, folders, strict=True) if folders.count(folder) > 1]:
         check.fail("runs that are trained together", "each in a folder of its own", f"{twice[0]} twice")
-    begun = [begun_run(each.config, each.out) for each in wanted]
-    return [each if run is None else replace(each, config=run.config) for each, run in zip(wanted, begun, strict=True)]
+    for each in wanted:
+        begun_run(each.config, each.out)
 
 
 def begun_run(config: Config, out: Path) -> Run | None:
@@ -189,7 +209,7 @@ def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: boo
             elif profile:
                 console.say(f"{jobs[0].config.method} trains no network: there is no step to profile.")
             finish(fabric, [stage.job for stage in stages], [stage.run for stage in stages])
-            if complaints:  # of one among several; the others are finished
+            if complaints:  # the others are finished
                 raise FloatingPointError("\n".join(complaints))
         except BaseException:
             with suppress(OSError):  # what happened before is what must be told
