@@ -25,7 +25,7 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 from rich.table import Table
-from training import BATCH, IN_A_ROW, SHAPES, counts_of, made_batch
+from training import BATCH, SHAPES, counts_of, made_batch, step_milliseconds
 
 from rectifier import LabelSpace, build_network, console
 from rectifier.config import Config
@@ -61,17 +61,7 @@ def step_of(fabric: Fabric, network: str, name: str) -> Callable[[], object]:
     batch = made_batch(sizes, shape, device)
     if name == "lmle":  # five samples a quintuplet
         batch = type(batch)(*(tensor[: BATCH // 5 * 5] for tensor in batch))
-
-    def take() -> None:
-        for _ in range(in_a_row(fabric)):
-            step([batch], 0.01)
-
-    return take
-
-
-def in_a_row(fabric: Fabric) -> int:
-    """Return how many steps are timed at a time: on a GPU the host does not wait after each, as in training."""
-    return IN_A_ROW if fabric.device.type == "cuda" else 1
+    return lambda: step([batch], 0.01)
 
 
 def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
@@ -81,8 +71,7 @@ def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
     for network, (sizes, _) in SHAPES.items():
         fitting = [name for name in names if name != "asymmetric" or set(sizes) == {2}]
         steps = {name: step_of(fabric, network, name) for name in fitting}
-        times = measure.milliseconds(steps, rounds, fabric.device.type == "cuda")
-        found[network] = {name: taken / in_a_row(fabric) for name, taken in times.items()}
+        found[network] = step_milliseconds(steps, rounds, fabric.device.type == "cuda")
     return found
 
 

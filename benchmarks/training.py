@@ -100,7 +100,6 @@ def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
     """Return milliseconds by network and by method and kind of step."""
     cuda = fabric.device.type == "cuda"
     kinds = ("eager", "captured", "captured, compiled") if cuda else ("eager",)
-    in_a_row = IN_A_ROW if cuda else 1
     found = {}
     for network, (sizes, shape) in SHAPES.items():
         batch = made_batch(sizes, shape, fabric.device)
@@ -108,16 +107,25 @@ def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
         for kind in kinds:
             for method in OPTIONS:
                 step = step_of(fabric, network, method, kind)
-                steps[f"{method}, {kind}"] = lambda step=step, batch=batch: _take(step, batch, in_a_row)  # type: ignore[misc]
-        times = measure.milliseconds(steps, rounds, cuda)
-        found[network] = {name: taken / in_a_row for name, taken in times.items()}
+                steps[f"{method}, {kind}"] = lambda step=step, batch=batch: step([batch], 0.01)  # type: ignore[misc]
+        found[network] = step_milliseconds(steps, rounds, cuda)
         torch._dynamo.reset()
     return found
 
 
-def _take(step: EagerStep | CapturedStep, batch: Batch, times: int) -> None:
-    for _ in range(times):
-        step([batch], 0.01)
+def step_milliseconds(steps: dict[str, Callable[[], object]], rounds: int, cuda: bool) -> dict[str, float]:
+    """Return the median time of each step: on a GPU of several in a row, for the host does not wait after each."""
+    in_a_row = IN_A_ROW if cuda else 1
+
+    def several(step: Callable[[], object]) -> Callable[[], None]:
+        def take() -> None:
+            for _ in range(in_a_row):
+                step()
+
+        return take
+
+    times = measure.milliseconds({name: several(step) for name, step in steps.items()}, rounds, cuda)
+    return {name: taken / in_a_row for name, taken in times.items()}
 
 
 def time_loops(fabric: Fabric, steps: int, workers: int) -> dict[str, dict[str, float]]:

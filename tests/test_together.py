@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,10 @@ from rectifier.compare import suite
 from rectifier.config import Config
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
-from rectifier.engine.step import EagerStep
 from rectifier.networks.retrained import RetrainedClassifier
 from rectifier.runs.folder import Run
 from rectifier.training import Wanted, stages, start, train, train_together, why_not_together
-from test_training import RESTLESS, SHAPES, assert_same, config
+from test_training import RESTLESS, SHAPES, assert_same, config, spoil_step
 
 SEEDS = (0, 3, 7)
 
@@ -94,24 +94,10 @@ def test_runs_that_stand_apart_in_their_second_stage_go_on_together(
         assert_same(run, other)
 
 
-def poisoned_step(monkeypatch: pytest.MonkeyPatch, when: int) -> None:
-    """Let the batch of one step be no numbers."""
-    run_step, steps = EagerStep.run, 0
-
-    def poisoned(step: EagerStep, window: Any) -> None:
-        nonlocal steps
-        steps += 1
-        if steps == when:
-            window[0].images.fill_(float("nan"))
-        run_step(step, window)
-
-    monkeypatch.setattr(EagerStep, "run", poisoned)
-
-
 def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = wanted(tmp_path / "together", checkpoint_seconds=1e9)
     with monkeypatch.context() as patch:
-        poisoned_step(patch, when=14)  # the second of three, in its fifth step
+        spoil_step(patch, 14, images=math.nan)  # the second of three, in its fifth step
         with pytest.raises(FloatingPointError, match=rf"^{asked[1].out}: .*batch 2 of epoch 2 \(images train/\d+"):
             train_together(asked)
     assert [Run(each.out).is_finished for each in asked] == [True, False, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import signal
 import subprocess
@@ -293,21 +294,31 @@ def test_a_full_disk_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert_same(resume(tmp_path / "run"), train(settings, tmp_path / "unbroken"))
 
 
+def spoil_step(
+    monkeypatch: pytest.MonkeyPatch, when: int, *, images: float | None = None, weight: float | None = None
+) -> None:
+    """Let one step see images of one value, or leave a weight of one value."""
+    run_step, steps = EagerStep.run, 0
+
+    def spoiled(step: EagerStep, window: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == when and images is not None:
+            window[0].images.fill_(images)
+        run_step(step, window)
+        if steps == when and weight is not None:
+            with torch.no_grad():
+                next(iter(step.trained.bare.parameters())).view(-1)[3] = weight
+
+    monkeypatch.setattr(EagerStep, "run", spoiled)
+
+
 def test_a_loss_that_is_not_finite_ends_training_and_keeps_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_step, steps = EagerStep.run, 0
-
-    def poisoned(step: EagerStep, window: Any) -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 5:  # the second batch of the second epoch
-            window[0].images.fill_(float("nan"))
-        run_step(step, window)
-
     settings = config(SHAPES, network="mlp", checkpoint_seconds=0)
     with monkeypatch.context() as patch:
-        patch.setattr(EagerStep, "run", poisoned)
+        spoil_step(patch, 5, images=math.nan)  # the second batch of the second epoch
         message = r"the loss to be finite, but got one that is not in batch 2 of epoch 2 \(images train/\d+, .*\.\.\.\)"
         with pytest.raises(FloatingPointError, match=message):
             train(settings, tmp_path / "run")
@@ -321,20 +332,11 @@ def test_a_loss_that_is_not_finite_ends_training_and_keeps_the_last_good_checkpo
 def test_weights_that_are_not_finite_end_training_before_they_are_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_step, steps = EagerStep.run, 0
-
-    def poisoned(step: EagerStep, window: Any) -> None:
-        nonlocal steps
-        run_step(step, window)
-        steps += 1
-        if steps == 6:  # the last of the second epoch: its loss is finite, and no batch of the epoch sees what follows
-            with torch.no_grad():
-                next(iter(step.trained.bare.parameters())).view(-1)[3] = float(value)
-
-    for value in ("nan", "inf", "-inf"):
-        steps, folder = 0, tmp_path / value
+    for value in (math.nan, math.inf, -math.inf):
+        folder = tmp_path / str(value)
         with monkeypatch.context() as patch:
-            patch.setattr(EagerStep, "run", poisoned)
+            # The last of the second epoch: its loss is finite, and no batch of the epoch sees what follows.
+            spoil_step(patch, 6, weight=value)
             with pytest.raises(FloatingPointError, match=r"the weights to be finite after every step.* in epoch 2\."):
                 train(config(SHAPES, network="mlp", checkpoint_seconds=0), folder)
         checkpoint = Run.open(folder).checkpoint()

@@ -61,10 +61,10 @@ class Course:
     ) -> None:
         self._fabric, self._config, self._recorder, self._lane = fabric, config, recorder, lane
         self.parts, self.state, self.name = parts, state, name
-        if state.best_epoch is not None and (state.best_epoch - 1) / config.epochs < parts.judged_from:
-            state.forget_best()  # an older version chose among all epochs
         self.tally = Tally(len(parts.names), fabric.device)
         self.batches, self.epochs = len(parts.loader), config.epochs
+        if state.best_epoch is not None and not self._may_be_chosen(state.best_epoch):
+            state.forget_best()  # an older version chose among all epochs
         self._lr, self._schedule = lr, make_schedule(config, self.batches)
         self._windows: Iterator[list[Batch]] | None = None  # of the present epoch
 
@@ -131,12 +131,16 @@ class Course:
             number, rate = self.state.epoch + 1, self._lr * self._schedule(self.state.step - 1)
             row = {"epoch": number, "step": self.state.step, "lr": rate, **self.tally.means(), "validation": score}
             self.state.end_epoch(row, self.tally.by_label(self.parts.names))
-            if score is not None and (number - 1) / self.epochs >= self.parts.judged_from:
+            if score is not None and self._may_be_chosen(number):
                 self.state.judge(score, self.parts.bare, keep_last=self._config.select == "last")
             elif self.parts.validate is None and number == self.epochs:
                 self.state.keep(self.parts.bare)
             self.tally.reset()
         self._recorder.save_epoch(self.state)
+
+    def _may_be_chosen(self, number: int) -> bool:
+        """Say whether an epoch, counted from 1, began when the method was all that it is."""
+        return (number - 1) / self.epochs >= self.parts.judged_from
 
     def means(self) -> dict[str, float]:
         """Return the loss and its parts in the present epoch. Waits for the device."""

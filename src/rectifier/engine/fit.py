@@ -36,9 +36,8 @@ def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) ->
             due = time.monotonic() - saved_at >= checkpoint_seconds
             asked = fabric.world_size == 1 or bool(ended) or under_way[0].state.step % _ASK_EVERY == 0
             stop, save = _agreed(fabric, interrupt.signal, due) if asked else (0, False)
-            wrong = _complaints(ended, weights=True)
-            if stop or save or display.is_due() or fabric.device.type == "cpu":
-                wrong |= _complaints(under_way)
+            all_are_due = stop or save or display.is_due() or fabric.device.type == "cpu"
+            wrong = _complaints(under_way if all_are_due else ended)
             for complaint in wrong.values():
                 if fabric.world_size > 1:  # other processes must not wait for this one
                     raise FloatingPointError(complaint)
@@ -84,9 +83,12 @@ def _end_epochs(courses: Sequence[Course]) -> None:
             course.save()
 
 
-def _complaints(courses: Sequence[Course], weights: bool = False) -> dict[Course, str]:
-    """Return what is wrong with courses whose loss was not finite, or whose weights are not: they may not be saved."""
-    found = {course: course.complaint(weights) for course in courses}
+def _complaints(courses: Sequence[Course]) -> dict[Course, str]:
+    """Return what is wrong with courses whose loss was not finite, or whose weights are not: they may not be saved.
+
+    Weights are looked at when an epoch is over.
+    """
+    found = {course: course.complaint(weights=course.is_epoch_over) for course in courses}
     return {course: f"{course.name}: {text}{_REMEDY}" for course, text in found.items() if text is not None}
 
 
