@@ -11,7 +11,7 @@ import typer
 from rectifier import console
 from rectifier.cli.app import app
 from rectifier.cli.options import DataRoot
-from rectifier.cli.training import kept
+from rectifier.cli.training import StepKind, kept
 
 
 @app.command(
@@ -47,6 +47,7 @@ def reproduce(
         typer.Option("--experiments", metavar="DIR", help="Their folder.", show_default="the checkout's"),
     ] = None,
     accelerator: Annotated[str, typer.Option("--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
+    step: StepKind = None,
 ) -> None:
     """Reproduce tables and figures of the paper: what is missing is trained, and the paper's numbers stand beside."""
     from rectifier import check
@@ -62,7 +63,8 @@ def reproduce(
         check.fail("--seeds", "a positive integer", seeds)
     asked = list(there) if names == ["all"] else list(dict.fromkeys(names))
     loaded = {name: load_experiment(name, experiments) for name in asked}  # a misspelt name is told before any training
-    settings: dict[str, Any] = {"accelerator": accelerator, **({"data_root": str(data_root)} if data_root else {})}
+    given = {"data_root": str(data_root) if data_root else None, "step": step}
+    settings: dict[str, Any] = {"accelerator": accelerator, **{k: v for k, v in given.items() if v is not None}}
     request = Request(
         results=results or (out / "quick" if quick else Path("results")),
         runs=out / ("quick-runs" if quick else "runs"),
