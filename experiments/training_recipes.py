@@ -14,6 +14,9 @@ TRIED = {
         {
             "the paper's rate 0.001 and decay 0.0005": {"lr": 0.001, "weight_decay": 0.0005, "network.dropout": 0.0},
             "rate 0.02": {"weight_decay": 0.0005, "network.dropout": 0.0},
+            "rate 0.02, decay 0.001": {"weight_decay": 0.001, "network.dropout": 0.0},
+            "rate 0.02, decay 0.002": {"network.dropout": 0.0},
+            "rate 0.02, 120 epochs": {"weight_decay": 0.0005, "network.dropout": 0.0, "epochs": 120},
             "rate 0.02, dropout": {"weight_decay": 0.0005},
             "rate 0.02, dropout, decay 0.002": {},
             "rate 0.02, dropout, decay 0.002, 30 epochs": {"epochs": 30},
