@@ -12,6 +12,7 @@ from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
 from rectifier.networks.local import LocalConv2d
 from rectifier.networks.registry import build_network
+from rectifier.networks.response_norm import ResponseNorm
 
 
 def parameters(name: str, sizes: list[int], shape: tuple[int, int, int], **options: object) -> int:
@@ -201,11 +202,23 @@ def test_a_local_convolution_with_equal_weights_is_a_convolution() -> None:
 
 
 def test_response_normalisation_is_tensorflows() -> None:
-    norm = cifarnet([10], (8, 8, 1)).trunk.norm1
+    norm = cifarnet([10], (8, 8, 1)).double().trunk.norm1
     maps = torch.rand(1, 64, 1, 1, dtype=torch.float64)
     values = maps.flatten()
     expected = [values[c] / (1 + 0.001 / 9 * (values[max(0, c - 4) : c + 5] ** 2).sum()) ** 0.75 for c in range(64)]
     torch.testing.assert_close(norm(maps).flatten(), torch.stack(expected))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_response_normalisation_is_pytorchs(groups: int, size: int) -> None:
+    maps = torch.randn(2, 12, 3, 4, dtype=torch.float64, requires_grad=True)
+    ours = ResponseNorm(12, size, alpha=0.7, beta=0.6, k=1.3, groups=groups).double()(maps)
+    theirs = nn.LocalResponseNorm(size, alpha=0.7, beta=0.6, k=1.3)(maps.reshape(2 * groups, -1, 3, 4)).view_as(maps)
+    torch.testing.assert_close(ours, theirs)
+    weights = torch.randn_like(maps)
+    gradients = [torch.autograd.grad((out * weights).sum(), maps)[0] for out in (ours, theirs)]
+    torch.testing.assert_close(*gradients)
 
 
 def deviation(layer: nn.Module) -> float:

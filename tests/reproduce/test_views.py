@@ -429,6 +429,30 @@ def test_a_curve_goes_through_the_scores_and_the_baseline_is_level(drawn: list[A
         assert lines[f"CE, {rule}"][1] == pytest.approx([100 * level] * 2)
 
 
+def test_a_ranking_is_drawn_in_its_order(drawn: list[Any]) -> None:
+    cells = [Cell("ce"), Cell("b", against="ce"), Cell("a", against="ce")]
+    outcome = made_outcome(cells)
+    figures.draw_ranking(outcome, cells)
+    axis, beside = drawn[0].axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["ce", "b", "a"]
+    assert axis.yaxis_inverted()
+    for rule in ("argmax", "preferred"):
+        means, places = lines_of(axis)[rule]
+        assert places == sorted(places)
+        assert means == pytest.approx([100 * (outcome.score(cell, rule)["mean"] or 0) for cell in cells])
+        gains, places = lines_of(beside)[rule]
+        assert [round(place) for place in places] == [1, 2]
+        found = [outcome.gain(cell, rule) for cell in cells[1:]]
+        assert gains == pytest.approx([100 * (one["mean"] or 0) for one in found if one])
+
+
+def test_a_ranking_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
+    cells = [Cell("ce"), Cell("a", against="ce")]
+    assert "Nothing" in views.ranking()(
+        made_outcome(cells, {(cell.row, ""): range(0) for cell in cells}, folder=tmp_path)
+    )
+
+
 def test_every_column_has_a_line_under_every_rule(drawn: list[Any]) -> None:
     cells = [Cell(row, column) for column in ("CE", "CRL") for row in ("0.2", "1")]
     figures.draw_curve(made_outcome(cells), "gamma")

@@ -14,6 +14,7 @@ from rectifier.columns import Sizes
 from rectifier.networks.initial import he, truncated_normal
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, classifier_complaint, dropout_complaint, image_shape, widths_complaint
+from rectifier.networks.response_norm import ResponseNorm
 
 SMALLEST = {"tensorflow": 4, "cuda-convnet": 8}
 """The side at which the last pooling has two places to pool."""
@@ -98,9 +99,8 @@ def _tensorflow(height: int, width: int, channels: int, dropout: float) -> nn.Se
     return nn.Sequential(OrderedDict(layers))
 
 
-def _response_norm() -> nn.LocalResponseNorm:
-    # TensorFlow sums 9 squares times 0.001 / 9 where PyTorch averages them times alpha.
-    return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)
+def _response_norm() -> ResponseNorm:
+    return ResponseNorm(64, 9, alpha=0.001)  # TensorFlow sums 9 squares times 0.001 / 9
 
 
 def _cuda_convnet(height: int, width: int, channels: int) -> nn.Sequential:

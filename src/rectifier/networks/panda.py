@@ -13,6 +13,7 @@ from rectifier.columns import Sizes
 from rectifier.networks.initial import he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
+from rectifier.networks.response_norm import ResponseNorm
 
 SMALLEST = 16
 """The side at which the flattest part, the mouth, is three pixels high."""
@@ -111,7 +112,7 @@ class PANDA(nn.Module):
             nn.Conv2d(parts * before, parts * maps, kernel, padding=kernel // 2, groups=parts)
             for before, kernel in ((channels, 5), (maps, 5), (maps, 3), (maps, 3))
         )
-        self.norm = nn.LocalResponseNorm(5)
+        self.norm = ResponseNorm(parts * maps, 5, groups=parts)
         # Fully connected within each part: a filter as large as the maps.
         self.connected = nn.Conv2d(parts * maps, parts * features, side // 16, groups=parts)
         he(self, "fan_in")
@@ -119,7 +120,7 @@ class PANDA(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         maps = self._parts(images)
         for convolution in self.convolutions:
-            maps = self._normalised(max_pool2d(relu(convolution(maps)), 2))
+            maps = self.norm(max_pool2d(relu(convolution(maps)), 2))
         return relu(self.connected(maps)).flatten(1)
 
     def _parts(self, images: Tensor) -> Tensor:
@@ -127,11 +128,6 @@ class PANDA(nn.Module):
         size = (self.side, self.side)
         cut = [images[:, :, rows, columns] for rows, columns in self.windows]
         return torch.cat([interpolate(part, size, mode="bilinear", antialias=True) for part in cut], 1)
-
-    def _normalised(self, maps: Tensor) -> Tensor:
-        by_part = maps.unflatten(1, (len(self.windows), -1))
-        normalised: Tensor = self.norm(by_part.flatten(0, 1)).unflatten(0, by_part.shape[:2])
-        return normalised.flatten(1, 2)
 
 
 def _pixels(window: tuple[float, float, float, float], height: int, width: int) -> tuple[slice, slice]:

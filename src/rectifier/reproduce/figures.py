@@ -1,8 +1,8 @@
-"""Figures of experiments: gains by imbalance, and curves over a setting."""
+"""Figures of experiments: gains by imbalance, curves over a setting, and readings one below the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,38 @@ def draw_curve(outcome: Outcome, parameter: str, logarithmic: bool = False) -> N
         one.set_xlabel(parameter, color=INK, fontsize=9)
         _finish(one)
     save_figure(figure, outcome.folder / f"{outcome.name}.png")
+
+
+def draw_ranking(outcome: Outcome, cells: Sequence[Cell]) -> None:
+    """Draw the score on test of every cell, one below the other in this order, and its gain beside it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((10.0, 0.26 * len(cells) + 1.2), layout="constrained")
+    axis, beside = figure.subplots(1, 2, sharey=True)
+    for number, (rule, marker) in enumerate((("argmax", "s"), (PREFERRED, "o"))):
+        shift = 0.16 * (2 * number - 1)
+        _level(axis, [outcome.score(cell, rule) for cell in cells], shift, rule, marker, COLOURS[-1 - number])
+        _level(beside, [outcome.gain(cell, rule) for cell in cells], shift, rule, marker, COLOURS[-1 - number])
+    beside.axvline(0, color=INK, linewidth=0.8)
+    axis.set_yticks(range(len(cells)), [plain(f"{cell.row} {cell.column}".strip()) for cell in cells], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("class-balanced accuracy on test, %", color=INK, fontsize=9)
+    beside.set_xlabel("gain, points, paired by seed", color=INK, fontsize=9)
+    light_grid(axis)
+    _finish(beside)
+    save_figure(figure, outcome.folder / f"{outcome.name}.png")
+
+
+def _level(
+    axis: Axes, found: Sequence[Mapping[str, Any] | None], shift: float, name: str, marker: str, colour: str
+) -> None:
+    """Draw one point for each line, with its interval."""
+    known = [(place, one) for place, one in enumerate(found) if one is not None and one["mean"] is not None]
+    if known:
+        means = [100 * one["mean"] for _, one in known]
+        halves = [100 * (one["half_width"] or 0) for _, one in known]
+        places = [place + shift for place, _ in known]
+        axis.errorbar(means, places, xerr=halves, fmt=marker, color=colour, capsize=2, markersize=4, label=name)
 
 
 def _line(axis: Axes, outcome: Outcome, rule: str, column: str, colour: str, style: str) -> None:

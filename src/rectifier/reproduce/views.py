@@ -85,8 +85,12 @@ def ranking(remark: str = "") -> Show:
             gains = [outcome.gain(cell, rule) for rule in ("argmax", PREFERRED)]
             texts = ["" if gain is None else spread(gain, signed=True) for gain in gains]
             lines.append([f"{cell.row} {cell.column}".strip(), *scores, *texts])
+        if not cells:
+            return "Nothing is recorded yet."
+        figures.draw_ranking(outcome, cells)
+        picture = f"![scores and gains of all]({outcome.name}.png)"
         ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
-        return "\n\n".join(filter(None, [ranked, markdown_table(heads, lines), remark]))
+        return "\n\n".join(filter(None, [picture, ranked, markdown_table(heads, lines), remark]))
 
     return show
 
