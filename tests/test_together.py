@@ -14,6 +14,7 @@ from cases import StopsAfter
 from rectifier import console
 from rectifier.compare import suite
 from rectifier.config import Config
+from rectifier.engine import course
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
 from rectifier.networks.retrained import RetrainedClassifier
@@ -48,6 +49,21 @@ def test_side_by_side_is_one_after_another(tmp_path: Path) -> None:
         assert other.environment["sessions"][-1]["together"] == 1
     weights = [run.weights()["head.classifier.weight"] for run in together]
     assert not torch.equal(weights[0], weights[1])
+
+
+def test_compiling_pays_by_the_steps_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    make_step = course.make_step
+
+    def counting(*given: Any) -> Any:
+        counted.append(given[-1])
+        return make_step(*given)
+
+    monkeypatch.setattr(course, "make_step", counting)
+    train_together(wanted(tmp_path / "together"))
+    train_together(wanted(tmp_path / "alone", SEEDS[:1]))
+    *beside, one = counted
+    assert beside == [len(SEEDS) * one] * len(SEEDS)
 
 
 def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

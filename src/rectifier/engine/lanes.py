@@ -15,8 +15,8 @@ import torch
 class Lane:
     """Enter it for whatever one of several trainings does; work on a GPU is only started meanwhile, not waited for."""
 
-    def __init__(self, device: torch.device, seed: int) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, seed: int, lanes: int) -> None:
+        self.lanes = lanes  # this one and those beside it
         self._host = torch.Generator().manual_seed(seed).get_state()
         self._random: torch.Generator | None = None
         if device.type == "cuda":
@@ -53,6 +53,8 @@ class Lane:
 
 class OnlyLane:
     """The lane of a training that is alone: nothing changes hands."""
+
+    lanes = 1
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -63,7 +63,7 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
         parts = _parts(fabric, stage, validation, profile)
         state = State.from_checkpoint(stage.run.checkpoint(stage.checkpoint))
         recorders.append(_Recorder(stage, state) if fabric.is_global_zero else _Silent())
-        lane = Lane(fabric.device, stage.job.seed(fabric)) if len(stages) > 1 else OnlyLane()
+        lane = Lane(fabric.device, stage.job.seed(fabric), len(stages)) if len(stages) > 1 else OnlyLane()
         name = str(stage.run.path)
         courses.append(Course(fabric, parts, stage.job.config, stage.job.lr, recorders[-1], state, lane, name))
     try:
