@@ -12,6 +12,8 @@ PARTNERS = {  # what CRL adds to a method is counted from that method
     "CRL with logit adjustment": "logit adjustment",
     "CRL on log-probabilities with logit adjustment": "logit adjustment",
     "CRL with LDAM-DRW": "LDAM-DRW",
+    "CRL with mixup": "mixup",
+    "CRL with logit adjustment and mixup": "logit adjustment and mixup",
 }
 
 
@@ -43,6 +45,10 @@ def readings(eta: float, log_eta: float) -> list[Cell]:
         "CRL on log-probabilities with logit adjustment": {**logs, "method": "crl+logit-adjustment"},
         "LDAM-DRW": {"method": "ldam-drw"},
         "CRL with LDAM-DRW": {**crl, "method": "crl+ldam-drw"},
+        "mixup": {"method": "mixup"},
+        "CRL with mixup": {**crl, "method": "crl+mixup"},
+        "logit adjustment and mixup": {"method": "logit-adjustment+mixup"},
+        "CRL with logit adjustment and mixup": {**crl, "method": "crl+logit-adjustment+mixup"},
     }
     return [
         Cell(BASE, settings={"method": "ce"}),

@@ -125,14 +125,14 @@ def test_everything_is_trained_recorded_and_shown(tmp_path: Path, count: Count) 
 
 
 def test_a_part_of_an_experiment_is_trained_and_the_rest_later(tmp_path: Path, count: Count) -> None:
-    part = reproduce("one", made(), request(tmp_path, only="cR"))
+    part = reproduce("one", made(), request(tmp_path, only=["cR"]))
     assert count.seen() == ALL[2:]
     assert list(part.records) == [("CRL", "")]
     whole = reproduce("one", made(), request(tmp_path))
     assert count.seen() == ALL[:2]
     assert list(whole.records) == [("CE", ""), ("CRL", "")]
     with pytest.raises(ValueError, match=r"--only to be a part of a row or column \(CE, CRL\), but got 'lmle'"):
-        reproduce("one", made(), request(tmp_path, only="lmle"))
+        reproduce("one", made(), request(tmp_path, only=["ce", "lmle"]))
 
 
 def test_a_second_call_trains_nothing_and_writes_the_same(done: Path, count: Count) -> None:
@@ -477,7 +477,7 @@ def test_a_recipe_is_chosen_for_the_first_cell_and_holds_for_its_column_alone(tm
 def test_a_part_of_an_experiment_has_the_recipe_of_its_column(tmp_path: Path, theatre: Theatre) -> None:
     theatre.scores = lambda config: (0.9 if config.lr == 0.2 else 0.4, 0.5)
     experiment = made(CE, CRL, recipe={"lr": (0.01, 0.2)})
-    part = reproduce("one", experiment, request(tmp_path, only="CRL"))
+    part = reproduce("one", experiment, request(tmp_path, only=["CRL"]))
     assert {config.method for config in theatre.seen()} == {"ce", "crl"}  # the recipe is cross-entropy's
     assert part.chosen == {("all", ""): {"lr": 0.2}}
     assert list(part.records) == [("CRL", "")]

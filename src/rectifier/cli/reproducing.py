@@ -35,8 +35,9 @@ def reproduce(
         ),
     ] = None,
     only: Annotated[
-        str, typer.Option("--only", metavar="TEXT", help="Train the cells alone whose row or column has this text.")
-    ] = "",
+        list[str] | None,
+        typer.Option("--only", metavar="TEXT", help="Train the cells alone whose row or column has it; repeatable."),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is recorded in the results.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Train anew what is recorded in the results.")] = False,
     together: Annotated[
@@ -74,7 +75,7 @@ def reproduce(
         again=again,
         together=together,
         train=not show,
-        only=only,
+        only=only or (),
     )
     left: dict[str, str] = {}
     for name, experiment in loaded.items():

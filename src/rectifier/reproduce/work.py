@@ -52,7 +52,7 @@ class Request:
         again: train anew what is recorded already.
         together: runs side by side on one GPU.
         train: whether what is missing is trained; else what is recorded is shown.
-        only: train cells alone whose row or column has this text; what is recorded of others is shown.
+        only: train cells alone whose row or column has one of these texts; what is recorded of others is shown.
     """
 
     results: Path
@@ -63,7 +63,7 @@ class Request:
     again: bool = False
     together: int | None = None
     train: bool = True
-    only: str = ""
+    only: Sequence[str] = ()
 
 
 def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
@@ -91,9 +91,7 @@ class _Work:
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
 
     def done(self) -> Outcome:
-        if self._experiment.cells and not any(map(self._is_wanted, self._experiment.cells)):
-            there = dict.fromkeys(name for cell in self._experiment.cells for name in (cell.row, cell.column) if name)
-            check.fail("--only", f"a part of a row or column ({', '.join(there)})", repr(self._request.only))
+        self._check_only()
         self._choose()
         self._keys = self._final_keys()
         if self._experiment.measure is not None and self._request.train and not self._is_measured():
@@ -107,6 +105,13 @@ class _Work:
         else:
             console.say(f"Nothing of {self._name} is recorded in {self._request.results}.")
         return outcome
+
+    def _check_only(self) -> None:
+        cells = self._experiment.cells
+        there = dict.fromkeys(name for cell in cells for name in (cell.row, cell.column) if name)
+        for text in self._request.only if cells else ():
+            if not any(_has(cell, text) for cell in cells):
+                check.fail("--only", f"a part of a row or column ({', '.join(there)})", repr(text))
 
     # Which settings.
 
@@ -157,7 +162,7 @@ class _Work:
         return {(cell.row, cell.column, s): key_of(self._config(cell, s)) for cell in cells for s in self._seeds}
 
     def _is_wanted(self, cell: Cell) -> bool:
-        return self._request.only.lower() in f"{cell.row}\n{cell.column}".lower()
+        return not self._request.only or any(_has(cell, text) for text in self._request.only)
 
     def _all_configs(self) -> list[Config]:
         wanted = filter(self._is_wanted, self._experiment.cells)
@@ -277,6 +282,10 @@ class _Work:
         write_results(self._path, facts, {"runs": runs.values(), "candidates": candidates.values()})
         if not self._request.quick:
             console.say(f"{self._path}: {len(runs)} runs")
+
+
+def _has(cell: Cell, text: str) -> bool:
+    return text.lower() in f"{cell.row}\n{cell.column}".lower()
 
 
 def _unfinished(folder: Path) -> Path:
