@@ -21,7 +21,10 @@ def write(folder: Path, name: str, title: str, runs: int, **facts: str) -> None:
     write_results(
         folder / f"{name}.json",
         {"experiment": name, "title": title, **facts},
-        {"runs": [{"key": f"{name}{i}"} for i in range(runs)], "candidates": [{"key": "c"}]},
+        {
+            "runs": [{"key": f"{name}{i}", "seconds": 360.0} for i in range(runs)],
+            "candidates": [{"key": "c", "seconds": None}],
+        },
     )
 
 
@@ -30,11 +33,11 @@ def readme(folder: Path) -> str:
 
 
 def listed(text: str) -> list[list[str]]:
-    """Return the lines of the list between the marks: name, link, title, headline, runs."""
+    """Return the lines of the list between the marks: name, link, title, headline, runs, hours."""
     (between,) = re.findall(f"{BEGIN}\n(.*?)\n{END}", text, re.DOTALL)
     _, rule, *rows = between.splitlines()
     assert set(rule) <= set("|-: ")
-    found = [re.fullmatch(r"\| \[(.+?)\]\((.+?)\) \| (.+) \| (.*) \| (\d+) \|", row) for row in rows]
+    found = [re.fullmatch(r"\| \[(.+?)\]\((.+?)\) \| (.+) \| (.*) \| (\d+) \| (.+) \|", row) for row in rows]
     return [list(match.groups()) for match in found if match] if all(found) else []
 
 
@@ -48,8 +51,8 @@ def results(tmp_path: Path) -> Path:
 
 
 EXPECTED = [
-    ["celeba", "celeba.md", "CelebA, 40 attributes", "CRL +1.0 ± 0.3", "3"],
-    ["eta", "eta.md", "The weight η, 1:43 & so on", "", "16"],
+    ["celeba", "celeba.md", "CelebA, 40 attributes", "CRL +1.0 ± 0.3", "4", "at least 0.30"],
+    ["eta", "eta.md", "The weight η, 1:43 & so on", "", "17", "at least 1.60"],
 ]
 
 
@@ -93,7 +96,7 @@ def test_the_list_follows_the_results(results: Path) -> None:
     write(results, "celeba", "CelebA, 40 attributes", 30)
     (results / "eta.json").unlink()
     gather(results)
-    assert listed(readme(results)) == [["celeba", "celeba.md", "CelebA, 40 attributes", "", "30"]]
+    assert listed(readme(results)) == [["celeba", "celeba.md", "CelebA, 40 attributes", "", "31", "at least 3.00"]]
 
 
 # The page of one experiment
@@ -125,6 +128,10 @@ def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> No
     assert "0.03 hours" in provenance  # six runs of 36 seconds, two at a time
     assert "[made.json](made.json)" in provenance
     assert "generated data" not in text
+
+
+def test_another_number_of_seeds_is_part_of_the_command(tmp_path: Path) -> None:
+    assert "`rectifier reproduce made --seeds 4`" in page(shown(tmp_path, 4))
 
 
 def test_the_quick_version_says_that_it_says_nothing(tmp_path: Path) -> None:
@@ -176,6 +183,8 @@ def test_a_page_without_runs_has_its_command_and_what_was_found(tmp_path: Path) 
 
 def test_a_page_enters_the_list(tmp_path: Path) -> None:
     outcome = shown(tmp_path)
-    (tmp_path / "made.json").write_text(json.dumps({"experiment": "made", "title": "A title", "runs": [{}, {}]}))
+    (tmp_path / "made.json").write_text(
+        json.dumps({"experiment": "made", "title": "A title", "runs": [{"seconds": 9.0}] * 2})
+    )
     page(outcome)
-    assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2"]]
+    assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2", "0.01"]]

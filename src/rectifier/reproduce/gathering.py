@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rectifier import atomic, check
 from rectifier.reproduce.outcome import Outcome
+from rectifier.reproduce.records import Record
 from rectifier.runs.atomic import read_json
 
 BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
@@ -16,7 +17,7 @@ BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 def write_page(outcome: Outcome, quick: bool) -> Path:
     """Write what an experiment gave as Markdown, and enter it into the folder's list."""
     experiment = outcome.experiment
-    command = f"rectifier reproduce {outcome.name}" + (" --quick" if quick else "")
+    command = f"rectifier reproduce {outcome.name}" + (" --quick" if quick else _seeds_option(outcome))
     parts = [f"# {experiment.title}", f"{experiment.source}. {experiment.about}"]
     if quick:
         parts.append("**A small version on generated data: it shows that everything runs, and says nothing else.**")
@@ -26,6 +27,12 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
     gather(outcome.folder)
     return path
+
+
+def _seeds_option(outcome: Outcome) -> str:
+    """Return the option that gives as many seeds as there are, where the experiment asks for another number."""
+    there = max(map(len, outcome.records.values()), default=0)
+    return f" --seeds {there}" if there not in (0, outcome.experiment.seeds) else ""
 
 
 _INTERVALS = (
@@ -46,7 +53,18 @@ def _training(outcome: Outcome) -> list[str]:
 
 
 _TOLD = (
-    *("data", "network", "network.dropout", "epochs", "batch_size", "optimizer", "lr", "momentum", "weight_decay"),
+    *(
+        "data",
+        "size",
+        "network",
+        "network.dropout",
+        "epochs",
+        "batch_size",
+        "optimizer",
+        "lr",
+        "momentum",
+        "weight_decay",
+    ),
     *("schedule", "warmup", "padding", "flip", "select", "precision"),
 )
 
@@ -80,16 +98,20 @@ def _provenance(outcome: Outcome, command: str) -> str:
     seeds = {len(by_seed) for by_seed in outcome.records.values()}
     how_many = check.amount(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
     intervals = "" if max(seeds) == 1 else f", {_INTERVALS}"
-    times = [record["seconds"] for record in records]
-    hours = f"{'at least ' * (None in times)}{sum(time or 0 for time in times) / 3600:.2f} hours of training"
     commits = _listed(sorted({(record["commit"] or "unknown")[:7] for record in records}))
     return (
         f"`{command}`; {how_many}{intervals};"
         f" {_listed(sorted({record['hardware'] for record in records}))},"
         f" torch {_listed(sorted({record['versions']['torch'] for record in records}))}, commit {commits};"
         f" split {_listed(sorted({record['data']['split_hash'][:8] for record in records}))};"
-        f" {hours}. Every run: [{outcome.name}.json]({outcome.name}.json)."
+        f" {_hours(records)} hours of training. Every run: [{outcome.name}.json]({outcome.name}.json)."
     )
+
+
+def _hours(records: Sequence[Record]) -> str:
+    """Return the time of all trainings; one that was killed did not note its own."""
+    times = [record["seconds"] for record in records]
+    return f"{'at least ' * (None in times)}{sum(time or 0 for time in times) / 3600:.2f}"
 
 
 def _listed(values: Sequence[str]) -> str:
@@ -98,13 +120,15 @@ def _listed(values: Sequence[str]) -> str:
 
 def gather(folder: Path) -> None:
     """Enter every experiment of a folder into the list of its README, between two marks."""
-    rows = ["| experiment | what it shows | best on validation, and its gain on test | runs |", "|---|---|---|---:|"]
+    rows = ["| experiment | what it shows | best on validation, and its gain on test | runs | hours |"]
+    rows.append("|---|---|---|---:|---:|")
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if isinstance(content, dict) and "experiment" in content:
             name = content["experiment"]
             gained = content.get("headline", "")
-            rows.append(f"| [{name}]({name}.md) | {content['title']} | {gained} | {len(content['runs'])} |")
+            runs = [*content["runs"], *content.get("candidates", [])]
+            rows.append(f"| [{name}]({name}.md) | {content['title']} | {gained} | {len(runs)} | {_hours(runs)} |")
     listed = "\n".join([BEGIN, *rows, END])
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# Results\n\n{BEGIN}{END}\n"
