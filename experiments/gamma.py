@@ -27,4 +27,5 @@ EXPERIMENT = Experiment(
         for gamma in GAMMAS
     ],
     quick=QUICK_ONE_LABEL,
+    seeds=5,
 )

@@ -36,5 +36,6 @@ EXPERIMENT = Experiment(
     settings={**CIFAR, "data": f"cifar100:imb=1,{HELD_OUT}"},
     recipe={"weight_decay": (0.0005, 0.001, 0.002)},
     cells=[*readings(eta=ETA, log_eta=0.35), *other_trainings()],
+    seeds=5,
     quick={**QUICK_ONE_LABEL, "epochs": 5},
 )

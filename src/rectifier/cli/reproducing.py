@@ -64,12 +64,11 @@ def reproduce(
         check.fail("--seeds", "a positive integer", seeds)
     asked = list(there) if names == ["all"] else list(dict.fromkeys(names))
     loaded = {name: load_experiment(name, experiments) for name in asked}  # a misspelt name is told before any training
-    given = {"data_root": str(data_root) if data_root else None, "step": step}
-    settings: dict[str, Any] = {"accelerator": accelerator, **{k: v for k, v in given.items() if v is not None}}
+    given = {"accelerator": accelerator, "data_root": str(data_root) if data_root else None, "step": step}
     request = Request(
         results=results or (out / "quick" if quick else Path("results")),
         runs=out / ("quick-runs" if quick else "runs"),
-        settings=settings,
+        settings={key: value for key, value in given.items() if value is not None},
         seeds=seeds,
         quick=quick,
         again=again,

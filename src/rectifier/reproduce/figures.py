@@ -14,6 +14,9 @@ from rectifier.reproduce.outcome import PREFERRED, Outcome
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Found = Mapping[str, Any] | None
+"""An estimate or a difference, of which there may be none."""
+
 _BAR = 0.8
 _DRAWN = 2  # methods, the last ones, whose bars can be told apart
 
@@ -31,8 +34,7 @@ def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
     width = _BAR / len(cells)
     for number, cell in enumerate(cells):
         found = [outcome.gain(cell, rule, label) for label in ratios]
-        means = [100 * one["mean"] if one and one["mean"] is not None else 0.0 for one in found]
-        halves = [100 * one["half_width"] if one and one["half_width"] is not None else 0.0 for one in found]
+        means, halves = zip(*(_percent(one) or (0.0, 0.0) for one in found), strict=True)
         places = [i + (number - (len(cells) - 1) / 2) * width for i in range(len(means))]
         axis.bar(places, means, width, color=COLOURS[number % len(COLOURS)], label=plain(cell.row))
         axis.errorbar(places, means, halves, fmt="none", ecolor=INK, elinewidth=0.6)
@@ -102,45 +104,48 @@ def draw_ranking(outcome: Outcome, cells: Sequence[Cell]) -> None:
     save_figure(figure, outcome.folder / f"{outcome.name}.png")
 
 
-def _level(
-    axis: Axes, found: Sequence[Mapping[str, Any] | None], shift: float, name: str, marker: str, colour: str
-) -> None:
+def _level(axis: Axes, found: Sequence[Found], shift: float, name: str, marker: str, colour: str) -> None:
     """Draw one point for each line, with its interval."""
-    known = [(place, one) for place, one in enumerate(found) if one is not None and one["mean"] is not None]
-    if known:
-        means = [100 * one["mean"] for _, one in known]
-        halves = [100 * (one["half_width"] or 0) for _, one in known]
-        places = [place + shift for place, _ in known]
+    points = [(place + shift, *known) for place, one in enumerate(found) if (known := _percent(one)) is not None]
+    if points:
+        places, means, halves = zip(*points, strict=True)
         axis.errorbar(means, places, xerr=halves, fmt=marker, color=colour, capsize=2, markersize=4, label=name)
 
 
 def _line(axis: Axes, outcome: Outcome, rule: str, column: str, colour: str, style: str) -> None:
     points: list[tuple[float, float, float]] = []
     for cell in outcome.experiment.cells:
-        found = outcome.score(cell, rule)
-        if cell.column != column or found["mean"] is None:
+        known, value = _percent(outcome.score(cell, rule)), _number(cell.row)
+        if cell.column != column or known is None:
             continue
-        mean, half = 100 * found["mean"], 100 * (found["half_width"] or 0)
-        value = _number(cell.row)
         if value is None:
-            axis.axhline(mean, color=colour, linewidth=0.8, linestyle=":", label=plain(f"{cell.row}, {rule}"))
+            axis.axhline(known[0], color=colour, linewidth=0.8, linestyle=":", label=plain(f"{cell.row}, {rule}"))
         else:
-            points.append((value, mean, half))
-    if points:
-        x, y, half_widths = zip(*sorted(points), strict=True)
-        name = plain(f"{column} {rule}".strip())
-        axis.errorbar(x, y, half_widths, fmt=style, color=colour, capsize=2, markersize=4, linewidth=1.2, label=name)
+            points.append((value, *known))
+    _joined(axis, points, style, colour, plain(f"{column} {rule}".strip()))
 
 
 def _gains(axis: Axes, outcome: Outcome, rule: str, colour: str) -> None:
     points: list[tuple[float, float, float]] = []
     for cell in outcome.experiment.cells:
-        found, value = outcome.gain(cell, rule), _number(cell.row)
-        if found is not None and found["mean"] is not None and value is not None:
-            points.append((value, 100 * found["mean"], 100 * (found["half_width"] or 0)))
+        known, value = _percent(outcome.gain(cell, rule)), _number(cell.row)
+        if known is not None and value is not None:
+            points.append((value, *known))
+    _joined(axis, points, "-o", colour, rule)
+
+
+def _joined(axis: Axes, points: Sequence[tuple[float, float, float]], style: str, colour: str, name: str) -> None:
+    """Draw points with their intervals in the order of their places, and a line through them."""
     if points:
-        x, y, half_widths = zip(*sorted(points), strict=True)
-        axis.errorbar(x, y, half_widths, fmt="-o", color=colour, capsize=2, markersize=4, linewidth=1.2, label=rule)
+        x, y, halves = zip(*sorted(points), strict=True)
+        axis.errorbar(x, y, halves, fmt=style, color=colour, capsize=2, markersize=4, linewidth=1.2, label=name)
+
+
+def _percent(found: Found) -> tuple[float, float] | None:
+    """Return a mean and half of its interval in percent, or None where there is no mean."""
+    if found is None or found["mean"] is None:
+        return None
+    return 100 * found["mean"], 100 * (found["half_width"] or 0)
 
 
 def _number(text: str) -> float | None:

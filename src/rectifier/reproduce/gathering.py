@@ -53,19 +53,8 @@ def _training(outcome: Outcome) -> list[str]:
 
 
 _TOLD = (
-    *(
-        "data",
-        "size",
-        "network",
-        "network.dropout",
-        "epochs",
-        "batch_size",
-        "optimizer",
-        "lr",
-        "momentum",
-        "weight_decay",
-    ),
-    *("schedule", "warmup", "padding", "flip", "select", "precision"),
+    *("data", "size", "network", "network.dropout", "epochs", "batch_size"),
+    *("optimizer", "lr", "momentum", "weight_decay", "schedule", "warmup", "padding", "flip", "select", "precision"),
 )
 
 
@@ -120,8 +109,10 @@ def _listed(values: Sequence[str]) -> str:
 
 def gather(folder: Path) -> None:
     """Enter every experiment of a folder into the list of its README, between two marks."""
-    rows = ["| experiment | what it shows | best on validation, and its gain on test | runs | hours |"]
-    rows.append("|---|---|---|---:|---:|")
+    rows = [
+        "| experiment | what it shows | best on validation, and its gain on test | runs | hours |",
+        "|---|---|---|---:|---:|",
+    ]
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if isinstance(content, dict) and "experiment" in content:

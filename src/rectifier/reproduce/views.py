@@ -77,6 +77,8 @@ def ranking(remark: str = "") -> Show:
 
     def show(outcome: Outcome) -> str:
         cells = [cell for cell in outcome.experiment.cells if outcome.liking(cell)["mean"] is not None]
+        if not cells:
+            return "Nothing is recorded yet."
         cells.sort(key=lambda cell: outcome.liking(cell)["mean"] or 0, reverse=True)
         heads = ["", "validation", *RULE_WORDS, "gain by argmax", "gain, preferred"]
         lines = []
@@ -85,8 +87,6 @@ def ranking(remark: str = "") -> Show:
             gains = [outcome.gain(cell, rule) for rule in ("argmax", PREFERRED)]
             texts = ["" if gain is None else spread(gain, signed=True) for gain in gains]
             lines.append([f"{cell.row} {cell.column}".strip(), *scores, *texts])
-        if not cells:
-            return "Nothing is recorded yet."
         figures.draw_ranking(outcome, cells)
         picture = f"![scores and gains of all]({outcome.name}.png)"
         ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
