@@ -240,11 +240,9 @@ def _best_offset(leaders: _Leaders, k: int, current: float, own: Indices, weight
     are a running sum: samples of k are gained on the way up, and samples that their own class would win are lost.
     """
     best, winner = leaders.without(k)
-    own_k = own == k
-    matters = np.flatnonzero(own_k | (winner == own))  # what k takes from a class that had not won it changes nothing
-    needed = (best - leaders.scores[:, k] + current)[matters]
-    gain = np.where(own_k[matters], weight[matters], -weight[matters])
-    order = needed.argsort()
+    needed = best - leaders.scores[:, k] + current
+    gain = np.where(own == k, weight, np.where(winner == own, -weight, 0.0))
+    order = needed.argsort()  # of equal values any may come first: they are not parted
     running = np.concatenate([[0.0], gain[order].cumsum()])
     ordered = needed[order]
     # An offset between two different values takes all samples before it; equal values cannot be parted.
