@@ -127,6 +127,44 @@ def test_tuning_never_loses(batch: Batch) -> None:
         assert after >= before - 1e-6
 
 
+def slow_climb(logits: Tensor, targets: Tensor) -> Tensor:
+    """Move one class after the other: to the middle between two samples where most is right, as near as possible."""
+    offsets = torch.zeros(logits.shape[1], dtype=torch.float64)
+
+    def right(moved: Tensor) -> float:
+        return class_balanced_accuracy(logits + moved, targets).item()
+
+    def moved_to(k: int, place: float) -> Tensor:
+        changed = offsets.clone()
+        changed[k] = place
+        return changed
+
+    for _ in range(10):
+        before = offsets.clone()
+        for k in sorted(set(targets.tolist())):
+            others = (logits + offsets).clone()
+            others[:, k] = -math.inf
+            needed = sorted({float(v) for v in others.amax(1) - logits[:, k]})
+            places = [needed[0] - 1, *((a + b) / 2 for a, b in pairwise(needed)), needed[-1] + 1]
+            scores = [right(moved_to(k, place)) for place in places]
+            if max(scores) > right(offsets) + 1e-9:
+                best = [place for place, score in zip(places, scores, strict=True) if score > max(scores) - 1e-9]
+                offsets = moved_to(k, min(best, key=lambda place: abs(place - float(before[k]))))
+        if torch.equal(before, offsets):
+            break
+    return offsets
+
+
+@pytest.mark.parametrize(("classes", "samples"), [(3, 20), (4, 40), (7, 60)])
+def test_tuning_climbs_class_by_class(classes: int, samples: int) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    logits = torch.randn(samples, classes, generator=generator, dtype=torch.float64)
+    targets = torch.randint(0, classes, (samples,), generator=generator)
+    expected = slow_climb(logits, targets)
+    assert expected.count_nonzero() > 1
+    torch.testing.assert_close(tuned_offsets(logits, targets), expected.float())
+
+
 def test_three_classes_come_near_the_best_of_a_grid() -> None:
     batch = make_batch([3], 80, seed=1, skew=2.0)
     grid = torch.linspace(-6, 6, 61)
