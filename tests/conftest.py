@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -9,3 +12,11 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 torch.set_num_threads(1)  # tests run side by side
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep decoded images out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RECTIFIER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
