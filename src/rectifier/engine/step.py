@@ -183,10 +183,12 @@ def _output(network: nn.Module, images: Tensor) -> Any:
 
 
 def _compiled_forward(fabric: Fabric, network: nn.Module) -> Callable[[Tensor], Any]:
-    compiled = torch.compile(_output)
+    compiled, precision = torch.compile(_output), fabric.strategy.precision
 
-    def forward(images: Tensor) -> Any:
+    def forward(images: Tensor) -> Any:  # as the wrapped network does it
+        images = precision.convert_input(images)
         with fabric.autocast():
-            return compiled(network, images)
+            output = compiled(network, images)
+        return precision.convert_output(output)
 
     return forward
