@@ -2,20 +2,21 @@
 
 from rectifier.reproduce import Experiment, views
 
-from .methods import compared
+from .methods import LMLE, compared
 from .paper import CELEBA as PAPER
 from .recipes import CELEBA, QUICK_LABELS
 
 METHODS = {
     "Triplet-kNN": {"method": "triplet-knn"},
-    "PANDA": {"method": "ce", "network": "panda"},
+    # Its parts are as large as photographs of 78 x 64 pixels have them; at the rate of the others it diverges.
+    "PANDA": {"method": "ce", "network": "panda", "size": "78x64", "network.side": 28, "lr": 0.005},
     "ANet": {"method": "svm", "network": "anet"},
     "DeepID2": {"method": "ce"},
     "Over-Sampling": {"method": "over-sampling"},
     "Down-Sampling": {"method": "down-sampling"},
     "Cost-Sensitive": {"method": "cost-sensitive"},
     "Threshold-Adjustment": {"method": "threshold-adjustment"},
-    "LMLE": {"method": "lmle"},
+    "LMLE": LMLE,
     "CRL, class level": {"method": "crl"},
     "CRL": {"method": "crl-instance-relative"},
 }
@@ -29,8 +30,9 @@ EXPERIMENT = Experiment(
     source="Tables 3 and 4 and Figure 6 of the paper",
     about=(
         "The paper has 162,770 training images and 921 epochs. PANDA and ANet are built without landmarks and poses."
-        " Networks begin with random weights. CRL's eta is chosen on validation, as the paper chooses its own. The"
-        " paper's gains by imbalance are means of its table, whose numbers are rounded."
+        " Networks begin with random weights. CRL's eta, LMLE's weight and the rate of Triplet-kNN are chosen on"
+        " validation; PANDA has a rate at which it does not diverge. The paper's gains by imbalance are means of its"
+        " table, whose numbers are rounded."
     ),
     show=views.labels({"1:1 to 1:5": (0, 5.5), "1:6 to 1:43": (5.5, 1e9)}),
     settings=CELEBA,

@@ -3,10 +3,11 @@
 from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome
 from rectifier.reproduce.times import TIME_REMARK, time_of_run, time_table
 
+from .methods import LMLE
 from .paper import HOURS
 from .recipes import CELEBA, FASHION, FASHION_ETA, QUICK_LABELS
 
-METHODS = {"cross-entropy": {"method": "ce"}, "CRL": {"method": "crl", "eta": FASHION_ETA}, "LMLE": {"method": "lmle"}}
+METHODS = {"cross-entropy": {"method": "ce"}, "CRL": {"method": "crl", "eta": FASHION_ETA}, "LMLE": LMLE}
 
 # LMLE's batches are of quintuplets. A size that five divides, without a smaller last batch, gives all methods as many
 # batches of as many images; and no other experiment shares these runs, whose time would then be that of others too.

@@ -27,5 +27,4 @@ EXPERIMENT = Experiment(
         for gamma in GAMMAS
     ],
     quick=QUICK_ONE_LABEL,
-    seeds=5,
 )

@@ -2,6 +2,7 @@
 
 from rectifier.reproduce import Cell, Experiment, views
 
+from .methods import CHOSEN, LMLE
 from .paper import MINING as PAPER
 from .paper import XDOMAIN
 from .recipes import FASHION, FASHION_ETA, QUICK_LABELS
@@ -22,7 +23,7 @@ EXPERIMENT = Experiment(
             PAPER["CRL without hard mining"],
             against="MTCT",
         ),
-        Cell("LMLE", "fashion", {"method": "lmle"}, PAPER["LMLE"], against="MTCT"),
+        Cell("LMLE", "fashion", LMLE, PAPER["LMLE"], against="MTCT", choose=CHOSEN["LMLE"]),
     ],
     quick=QUICK_LABELS,
 )

@@ -24,5 +24,5 @@ EXPERIMENT = Experiment(
     show=views.ranking(),
     settings=CELEBA,
     cells=[*readings(eta=ETA, log_eta=0.05), *for_several_labels(omega=0.358)],
-    quick={**QUICK_LABELS, "epochs": 5},
+    quick=QUICK_LABELS,
 )

@@ -37,7 +37,7 @@ FASHION: dict[str, Any] = {
     "data": "fashion",
     "size": "96x72",
     "epochs": 30,
-    "lr": 0.02,
+    "lr": 0.01,
     "warmup": 1.0,
     "flip": True,
     "padding": 4,
@@ -57,4 +57,5 @@ QUICK_ONE_LABEL: dict[str, Any] = {
 QUICK_LABELS: dict[str, Any] = {
     "data": "shapes:samples=160,size=16,ratio=10,labels=shape=4/colour=2/texture=2,validation=30,test=30",
     **_SMALL,
+    "epochs": 5,  # the last of which is LMLE's
 }

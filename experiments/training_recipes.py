@@ -28,13 +28,14 @@ TRIED = {
         FASHION,
         {
             "the paper's rate 0.001": {"lr": 0.001},
-            "rate 0.01": {"lr": 0.01},
-            "rate 0.02": {},
+            "rate 0.01": {},
+            "rate 0.02": {"lr": 0.02},
             "rate 0.05": {"lr": 0.05},
-            "rate 0.02, 60 epochs": {"epochs": 60},
-            "rate 0.02, decay 0.002": {"weight_decay": 0.002},
-            "rate 0.02, dropout": {"network.dropout": 0.5},
-            "rate 0.02, images of 128 x 96": {"size": "128x96"},
+            "rate 0.02, 60 epochs": {"lr": 0.02, "epochs": 60},
+            "rate 0.02, decay 0.002": {"lr": 0.02, "weight_decay": 0.002},
+            "rate 0.02, dropout": {"lr": 0.02, "network.dropout": 0.5},
+            "rate 0.02, images of 128 x 96": {"lr": 0.02, "size": "128x96"},
+            "rate 0.02, batches of 256": {"lr": 0.02, "batch_size": 256},
         },
     ),
     "CIFAR-100 imb(1), ResNet32": (_CIFAR, {**_OF_CIFAR, "a cosine, decay 0.002": {"weight_decay": 0.002}}),
@@ -43,7 +44,7 @@ TRIED = {
 }
 TAKEN = {
     "CelebA, DeepID2": "rate 0.02, decay 0.002",
-    "fashion products, MTCT": "rate 0.02",
+    "fashion products, MTCT": "rate 0.01",
     **{f"CIFAR-100 imb(1), {network}": "a cosine" for network in ("ResNet32", "CifarNet", "DenseNet")},
 }
 

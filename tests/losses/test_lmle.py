@@ -63,6 +63,13 @@ def test_margins_count() -> None:
     assert_equals_the_loop_version(quintuplet_batch([2, 3], 6), 6, margins=(1.0, 0.0, 2.0))
 
 
+def test_the_weight_is_of_quintuplets_and_not_of_cross_entropy() -> None:
+    batch = quintuplet_batch([2, 3], 6)
+    for share, times in ((0.0, 1.0), (0.5, 0.1)):
+        whole, light = (at(share, [2, 3], 6, weight=weight)(*batch[:3]) for weight in (1.0, 0.1))
+        torch.testing.assert_close(light, times * whole)
+
+
 def test_one_label_is_the_quintuplet_loss_of_the_blocks() -> None:
     batch = quintuplet_batch([3], 9, missing=0.0, wrong=0.0, shared=True)
     value = at(1.0, [3], 9)(*batch[:3])
@@ -168,8 +175,9 @@ def test_ranks_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrong_input() -> None:
-    with pytest.raises(ValueError, match=r"(?s)quintuplets to be at least 3, one for .* 2.*margins.*pretrain.* 1\.5"):
-        LMLE([2, 2, 2], quintuplets=2, margins=(0.1, 0.2, -1), pretrain=1.5)
+    all_of_them = r"(?s)quintuplets to be at least 3, one for .* 2.*margins.*pretrain.* 1\.5.*weight.* 0"
+    with pytest.raises(ValueError, match=all_of_them):
+        LMLE([2, 2, 2], quintuplets=2, margins=(0.1, 0.2, -1), pretrain=1.5, weight=0)
     for quintuplets in (0, 2.5, True):
         with pytest.raises(ValueError, match=r"quintuplets to be a positive integer"):
             LMLE([2], quintuplets=quintuplets)  # type: ignore[arg-type]

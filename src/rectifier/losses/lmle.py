@@ -39,6 +39,8 @@ class LMLE(torch.nn.Module):
         quintuplets: R, at least one for each label; None is a fifth of whatever batch comes.
         margins: g1, g2 and g3 of the three hinges.
         pretrain: The share of training that is cross-entropy, from 0 to 1.
+        weight: What the quintuplets weigh then, against the cross-entropy that they follow. Hard ones at the rate of a
+            network that learns from scratch can pull all features to a point, where the loss stays at its margins.
         gather: Under ``torch.distributed``, the mean over the rows of all ranks, not over those of each.
 
     >>> objective = LMLE([2], quintuplets=1, pretrain=0.5)
@@ -60,14 +62,17 @@ class LMLE(torch.nn.Module):
         quintuplets: int | None = None,
         margins: tuple[float, float, float] = MARGINS,
         pretrain: float = 0.2,
+        weight: float = 1.0,
         gather: bool = False,
     ) -> None:
         super().__init__()
         labels = len(columns.as_sizes(sizes))
         rows = None if quintuplets is None else rows_complaint(quintuplets, labels)
-        check.raise_all([rows, margins_complaint(margins), check.portion("pretrain", pretrain)])
+        light = check.number("weight", weight, "a positive number", check.is_real(weight) and weight > 0)
+        check.raise_all([rows, margins_complaint(margins), check.portion("pretrain", pretrain), light])
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
-        self.quintuplets, self.margins, self.pretrain, self.gather = quintuplets, margins, pretrain, gather
+        self.quintuplets, self.margins, self.pretrain = quintuplets, margins, pretrain
+        self.weight, self.gather = weight, gather
         self.cross_entropy = CrossEntropy()
         self.register_buffer("progress", torch.zeros(()), persistent=False)
 
@@ -89,7 +94,7 @@ class LMLE(torch.nn.Module):
             entropy, (apart, comparisons) = self._entropy(given), self._quintuplets(given, rows)
             # Both are computed: a choice on the host would wait for the device, and could not be captured.
             pretraining = self.progress < self.pretrain
-            per_label = torch.where(pretraining, entropy, apart)
+            per_label = torch.where(pretraining, entropy, self.weight * apart)
             loss = per_label.sum()
         if not return_parts:
             return loss
@@ -111,7 +116,7 @@ class LMLE(torch.nn.Module):
         return _by_label(hinges.masked_fill(~valid, 0), len(given.sizes), rows) / counted.clamp(min=1), counted
 
     def extra_repr(self) -> str:
-        return f"quintuplets={self.quintuplets}, margins={self.margins}, pretrain={self.pretrain}"
+        return f"quintuplets={self.quintuplets}, margins={self.margins}, pretrain={self.pretrain}, weight={self.weight}"
 
 
 def _by_row(values: Tensor, given: Inputs, rows: int) -> Tensor:

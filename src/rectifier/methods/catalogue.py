@@ -138,7 +138,7 @@ METHODS: dict[str, Method] = {
     "lmle": Method(
         "rounds of clusters and quintuplets, the nearest clusters decide",
         "Huang, Li, Loy, Tang: Learning deep representation for imbalanced classification, 2016",
-        objective=Part(_lmle, ("pretrain", "margins")),
+        objective=Part(_lmle, ("pretrain", "margins", "weight")),
         sampler=Part(_quintuplets, ("cluster_size", "candidates")),
         rounds=Part(_rounds, ("rounds", "pretrain")),
         decision="clusters",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import rectifier
 from rectifier import check
 from rectifier.config import Config
+from rectifier.networks.registry import network_options
 from rectifier.presets import preset
 
 if TYPE_CHECKING:
@@ -110,11 +111,23 @@ class Experiment:
 
     def config(self, cell: Cell, *, quick: bool, more: Settings | None = None) -> Config:
         """Return what a cell trains."""
-        settings = {**self.settings, **cell.settings, **(more or {}), **(self.quick if quick else {})}
+        settings = {**self.settings, **cell.settings, **(more or {})}
+        if quick:
+            settings = _understood({**settings, **self.quick})
         start = settings.pop("preset", None)
         data = settings.pop("data", None)
         begun = preset(start) if start else Config(data or "digits")
         return begun.with_settings({**({"data": data} if data else {}), **settings})
+
+
+def _understood(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the options of networks that another one takes the place of, and does not have.
+
+    >>> _understood({"network": "mlp", "network.dropout": 0.5, "network.growth": 12})
+    {'network': 'mlp', 'network.dropout': 0.5}
+    """
+    known = {f"network.{name}" for name in network_options(settings["network"])} if "network" in settings else set()
+    return {key: value for key, value in settings.items() if not key.startswith("network.") or key in known}
 
 
 def find_experiments(folder: Path | None = None) -> dict[str, Path]:
