@@ -51,7 +51,7 @@ def test_side_by_side_is_one_after_another(tmp_path: Path) -> None:
     assert not torch.equal(weights[0], weights[1])
 
 
-def test_compiling_pays_by_the_steps_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiling_pays_by_the_steps_of_all_that_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     make_step = course.make_step
 
@@ -60,10 +60,11 @@ def test_compiling_pays_by_the_steps_of_all(tmp_path: Path, monkeypatch: pytest.
         return make_step(*given)
 
     monkeypatch.setattr(course, "make_step", counting)
-    train_together(wanted(tmp_path / "together"))
+    train_together([*wanted(tmp_path / "together"), *wanted(tmp_path / "others", SEEDS[:1], eta=0.7)])
     train_together(wanted(tmp_path / "alone", SEEDS[:1]))
-    *beside, one = counted
+    *beside, other, one = counted
     assert beside == [len(SEEDS) * one] * len(SEEDS)
+    assert other == one
 
 
 def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ import torch
 class Lane:
     """Enter it for whatever one of several trainings does; work on a GPU is only started meanwhile, not waited for."""
 
-    def __init__(self, device: torch.device, seed: int, lanes: int) -> None:
-        self.lanes = lanes  # this one and those beside it
+    def __init__(self, device: torch.device, seed: int, alike: int) -> None:
+        self.alike = alike  # this one and those beside it that do the same with other numbers
         self._host = torch.Generator().manual_seed(seed).get_state()
         self._random: torch.Generator | None = None
         if device.type == "cuda":
@@ -54,7 +54,7 @@ class Lane:
 class OnlyLane:
     """The lane of a training that is alone: nothing changes hands."""
 
-    lanes = 1
+    alike = 1
 
     @contextmanager
     def turn(self) -> Iterator[None]:

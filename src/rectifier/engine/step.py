@@ -18,7 +18,7 @@ from rectifier.engine.graphs import Graphs, first_line
 from rectifier.engine.tally import Tally
 
 COMPILE_FROM = 100_000
-"""Steps, of all trainings side by side, from which on faster ones make up for the minute or two of compiling."""
+"""Steps, of all trainings side by side that are alike, from which on faster ones make up for minutes of compiling."""
 
 
 @dataclass(frozen=True)
