@@ -327,6 +327,15 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_python_without_filters_unpacks(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract = tarfile.TarFile.extractall
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda tar, folder: extract(tar, folder))
+    write_tar(archive, member("a.txt"))
+    assert names(unpack(archive, tmp_path / "data")) == ["a.txt"]
+
+
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz", "zip"])
 def test_archives_are_unpacked(archive: Path, tmp_path: Path, mode: str) -> None:
     if mode == "zip":

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 from urllib.parse import urlsplit
 
 from rectifier import check, console
@@ -195,7 +196,9 @@ def _readable(archive: Path) -> Iterator[tuple[Iterator[Member], Callable[[Path]
                 yield _zip_members(zipped), zipped.extractall
         else:
             with tarfile.open(archive) as tar:
-                yield _tar_members(tar), lambda folder: tar.extractall(folder, filter="data")
+                # The first versions of Python 3.11 have no filters; where members and links lead is checked anyway.
+                options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+                yield _tar_members(tar), lambda folder: tar.extractall(folder, **options)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system's own, such as a full disk; gzip and bz2 report damage without a number
