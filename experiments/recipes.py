@@ -49,7 +49,15 @@ FASHION_ETA = 0.1
 """The weight of CRL where something else about it is varied; the paper's is 0.01, on other data."""
 
 # Small versions on generated images, for a machine without the data.
-_SMALL: dict[str, Any] = {"network": "mlp", "epochs": 3, "batch_size": 64, "lr": 0.05, "padding": 0, "flip": False}
+_SMALL: dict[str, Any] = {
+    "network": "mlp",
+    "size": "16x16",
+    "epochs": 3,
+    "batch_size": 64,
+    "lr": 0.05,
+    "padding": 0,
+    "flip": False,
+}
 QUICK_ONE_LABEL: dict[str, Any] = {
     "data": "shapes:samples=160,size=16,ratio=10,labels=shape=5,validation=30,test=30",
     **_SMALL,
