@@ -7,10 +7,12 @@ from typing import Any
 
 from rectifier.reproduce import Cell
 
+_ETA = {"eta": (0.01, 0.1, 0.5)}
+
 # What validation chooses of methods, wherever they are compared.
 CHOSEN: dict[str, dict[str, tuple[float, ...]]] = {
-    "CRL": {"eta": (0.01, 0.1, 0.5)},
-    "CRL, class level": {"eta": (0.01, 0.1, 0.5)},
+    "CRL": _ETA,
+    "CRL, class level": _ETA,
     "LMLE": {"weight": (0.001, 0.01)},
     "Triplet-kNN": {"lr": (0.005, 0.02)},
 }

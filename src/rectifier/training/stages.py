@@ -16,7 +16,6 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from rectifier import check, console
-from rectifier.config import Config
 from rectifier.data.loader import Loader
 from rectifier.engine.batchnorm import with_global_batch_norm
 from rectifier.engine.course import Course, Parts
@@ -60,12 +59,12 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
     """
     validation = _SharedValidation(fabric, stages[0].job)
     courses, recorders = [], []
-    for stage in stages:
+    kinds = [replace(stage.job.config, seed=0) for stage in stages]  # alike: runs that differ in their seed alone
+    for stage, kind in zip(stages, kinds, strict=True):
         parts = _parts(fabric, stage, validation, profile)
         state = State.from_checkpoint(stage.run.checkpoint(stage.checkpoint))
         recorders.append(_Recorder(stage, state) if fabric.is_global_zero else _Silent())
-        alike = sum(_settings(other) == _settings(stage) for other in stages)
-        lane = Lane(fabric.device, stage.job.seed(fabric), alike) if len(stages) > 1 else OnlyLane()
+        lane = Lane(fabric.device, stage.job.seed(fabric), kinds.count(kind)) if len(stages) > 1 else OnlyLane()
         name = str(stage.run.path)
         courses.append(Course(fabric, parts, stage.job.config, stage.job.lr, recorders[-1], state, lane, name))
     try:
@@ -77,11 +76,6 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
     for number in ended:
         stages[number].job.network.load_state_dict(courses[number].state.best_weights or {})
     return [stages[number] for number in ended], list(failed.values())
-
-
-def _settings(stage: Stage) -> Config:
-    """Return what runs have in common that differ in their seed alone."""
-    return replace(stage.job.config, seed=0)
 
 
 def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> Ended:
