@@ -56,7 +56,7 @@ def step_of(fabric: Fabric, network: str, name: str) -> Callable[[], object]:
     mixing = build_mixing(name, counts, space, {})
     wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, Config("digits"), 0.01))
     parts = Trained(bare, wrapped, optimizer, objective, None if mixing is None else mixing.to(device))
-    eager = EagerStep(fabric, parts, None, Tally(len(sizes), device), False)
+    eager = EagerStep(fabric, parts, None, Tally(len(sizes), device))
     step = CapturedStep(eager, may_give_up=True) if device.type == "cuda" else eager
     batch = made_batch(sizes, shape, device)
     if name == "lmle":  # five samples a quintuplet

@@ -92,7 +92,13 @@ def step_of(fabric: Fabric, network: str, method: str, kind: str) -> EagerStep |
     objective = build_objective(method, counts_of(sizes), space, **OPTIONS[method]).to(fabric.device)
     wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, config, 0.01))
     tally = Tally(len(sizes), fabric.device)
-    eager = EagerStep(fabric, Trained(bare, wrapped, optimizer, objective, None), None, tally, "compiled" in kind)
+    eager = EagerStep(
+        fabric,
+        Trained(bare, wrapped, optimizer, objective, None),
+        None,
+        tally,
+        ("network", "loss") if "compiled" in kind else (),
+    )
     return CapturedStep(eager, may_give_up=False) if "captured" in kind else eager
 
 

@@ -15,7 +15,7 @@ EXPERIMENT = Experiment(
         Cell("CE", settings={"method": "ce"}, paper=XDOMAIN["MTCT"]),
         *(
             Cell(f"{eta:g}", settings={"method": "crl", "eta": eta}, against="CE")
-            for eta in (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
+            for eta in (0.001, 0.01, 0.05, 0.1, 0.5)
         ),
     ],
     quick=QUICK_LABELS,

@@ -6,6 +6,12 @@ from .readings import BASE, readings
 from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL
 
 ETA = 0.5
+OF_ONE_LABEL = {  # on the others a table or a figure has them
+    "CRL, eta 0.1": {"eta": 0.1},
+    "CRL, eta 1": {"eta": 1.0},
+    "CRL on features": {"method": "crl-instance-relative"},
+    "CRL with a memory of 1,024": {"memory": 1024},
+}
 OTHERWISE = {
     "batches of 128": {"batch_size": 128, "lr": 0.05},
     "batches of 1,024": {"batch_size": 1024, "lr": 0.4, "warmup": 5.0},
@@ -35,7 +41,11 @@ EXPERIMENT = Experiment(
     show=views.ranking(),
     settings={**CIFAR, "data": f"cifar100:imb=1,{HELD_OUT}"},
     recipe={"weight_decay": (0.0005, 0.001, 0.002)},
-    cells=[*readings(eta=ETA, log_eta=0.35), *other_trainings()],
+    cells=[
+        *readings(eta=ETA, log_eta=0.35),
+        *(Cell(row, settings={"method": "crl", "eta": ETA, **own}, against=BASE) for row, own in OF_ONE_LABEL.items()),
+        *other_trainings(),
+    ],
     seeds=5,
     quick={**QUICK_ONE_LABEL, "epochs": 5},
 )

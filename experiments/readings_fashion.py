@@ -6,8 +6,8 @@ from .readings import readings
 from .readings_celeba import ETA, for_several_labels
 from .recipes import FASHION, QUICK_LABELS
 
-# What has an experiment of its own on fashion products: eta, mining, scope.
-ELSEWHERE = (f"CRL, eta {ETA / 5:g}", f"CRL, eta {2 * ETA:g}", "CRL, random pairs", "CRL, all classes")
+# What has an experiment of its own on fashion products: mining, scope.
+ELSEWHERE = ("CRL, random pairs", "CRL, all classes")
 
 EXPERIMENT = Experiment(
     title="Fashion products, MTCT: readings of CRL and what it can be combined with",

@@ -178,7 +178,7 @@ def test_a_compiled_step_learns_the_same(tmp_path: Path) -> None:
 def test_a_long_training_is_compiled_and_captured_and_learns_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
 ) -> None:
-    monkeypatch.setattr(stepping, "COMPILE_FROM", 1)
+    monkeypatch.setattr(stepping, "COMPILE_FROM", {"network": 1, "loss": 1})
     settings = {"network": network, "method": "crl", "eta": 0.5, "epochs": 2, "precision": "64"}
     settings["lr"] = 0.001  # ten times larger, twenty steps make 1e-3 of a loss in float32, summed in another order
     eager, compiled = runs_of(tmp_path, SPEC, ("eager", "auto"), **settings)
@@ -221,7 +221,13 @@ def test_a_step_goes_on_without_the_compiler_when_that_fails(capsys: pytest.Capt
     network = build_network("mlp", space, (8, 8, 1), seed=0)
     objective = build_objective("crl", [torch.tensor([9, 5, 2])], space, eta=0.5)
     wrapped, optimizer = fabric.setup(network, make_optimizer(network, Config("digits"), 0.1))
-    step = EagerStep(fabric, Trained(network, wrapped, optimizer, objective, None), None, Tally(1, fabric.device), True)
+    step = EagerStep(
+        fabric,
+        Trained(network, wrapped, optimizer, objective, None),
+        None,
+        Tally(1, fabric.device),
+        ["network", "loss"],
+    )
     step.simplify("no compiler")
     assert capsys.readouterr().err == "The step is not compiled: no compiler\n"
     batch = Batch(torch.randn(6, 1, 8, 8), torch.tensor([[0], [0], [0], [1], [1], [2]]), torch.arange(6))

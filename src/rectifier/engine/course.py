@@ -89,7 +89,7 @@ class Course:
         """Make ready, and see that there is a good checkpoint, whatever happens."""
         with self._lane.turn():
             _restore(self._fabric, self.parts, self.state, self.tally)
-            steps = self._schedule.total * self._lane.alike  # what is compiled for one serves all
+            steps = {part: self._schedule.total * alike for part, alike in self._lane.alike.items()}
             self._step = make_step(self._fabric, self.parts, self._config, self.tally, steps)
             if not self.state.saved:
                 self._save()

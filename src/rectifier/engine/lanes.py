@@ -6,7 +6,7 @@ trainings run at the same time, and random numbers of its own, so that dropout d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -15,8 +15,10 @@ import torch
 class Lane:
     """Enter it for whatever one of several trainings does; work on a GPU is only started meanwhile, not waited for."""
 
-    def __init__(self, device: torch.device, seed: int, alike: int) -> None:
-        self.alike = alike  # this one and those beside it that do the same with other numbers
+    def __init__(self, device: torch.device, seed: int, alike: Mapping[str, int]) -> None:
+        self.alike = (
+            alike  # this one and those beside it whose network, or whose loss, does the same with other numbers
+        )
         self._host = torch.Generator().manual_seed(seed).get_state()
         self._random: torch.Generator | None = None
         if device.type == "cuda":
@@ -54,7 +56,7 @@ class Lane:
 class OnlyLane:
     """The lane of a training that is alone: nothing changes hands."""
 
-    alike = 1
+    alike: Mapping[str, int] = {"network": 1, "loss": 1}
 
     @contextmanager
     def turn(self) -> Iterator[None]:

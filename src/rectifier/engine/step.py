@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,8 +17,8 @@ from rectifier.data.loader import Batch
 from rectifier.engine.graphs import Graphs, first_line
 from rectifier.engine.tally import Tally
 
-COMPILE_FROM = 100_000
-"""Steps, of all trainings side by side that are alike, from which on faster ones make up for minutes of compiling."""
+COMPILE_FROM = {"network": 50_000, "loss": 100_000}
+"""Steps, of all trainings side by side that share what is compiled, from which on faster ones make up for the wait."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,21 @@ def set_rate(optimizer: Any, rate: float) -> None:
 
 
 class EagerStep:
-    """A step as it is written."""
+    """A step as it is written; ``compiled`` names what of it is compiled, of ``"network"`` and ``"loss"``."""
 
-    def __init__(self, fabric: Fabric, trained: Trained, clip: float | None, tally: Tally, compiled: bool) -> None:
+    def __init__(
+        self, fabric: Fabric, trained: Trained, clip: float | None, tally: Tally, compiled: Collection[str] = ()
+    ) -> None:
         self._fabric, self.trained, self._clip, self.tally = fabric, trained, clip, tally
         self._forward: Callable[[Tensor], Any] = trained.wrapped
         self._loss = _counted_loss
         if compiled:
             limits = torch._dynamo.config  # of one function's versions: every method and size of a batch has its own
             limits.recompile_limit = max(limits.recompile_limit, 64)
+        if "loss" in compiled:
             self._loss = torch.compile(_counted_loss)
-            if fabric.world_size == 1:  # under DDP the wrapped network sends gradients while others are computed
-                self._forward = _compiled_forward(fabric, trained.bare)
+        if "network" in compiled and fabric.world_size == 1:  # DDP sends gradients while others are computed
+            self._forward = _compiled_forward(fabric, trained.bare)
 
     def simplify(self, reason: str) -> None:
         """Go on without the compiler, and say why."""
@@ -138,14 +141,20 @@ def _cannot_compile(error: Exception) -> NoReturn:
     check.fail("--step compiled", "what this machine can do", got)
 
 
-def make_step(fabric: Fabric, trained: Trained, config: Config, tally: Tally, steps: int) -> EagerStep | CapturedStep:
-    """Return the step that the config asks for, or the fastest that device and settings allow; say why not a faster."""
+def make_step(
+    fabric: Fabric, trained: Trained, config: Config, tally: Tally, steps: Mapping[str, int]
+) -> EagerStep | CapturedStep:
+    """Return the step that the config asks for, or the fastest that device and settings allow; say why not a faster.
+
+    ``steps`` tells how many steps share the network, once it is compiled, and how many the loss.
+    """
     captured = is_captured(fabric, config)
     if config.step != "eager" and not captured:
         asked = " as asked for" if config.step == "captured" else ""
         if asked or fabric.device.type == "cuda":
             console.say(f"The step is not captured{asked}: {_obstacle(fabric, config)}.")
-    compiled = config.step == "compiled" or (config.step == "auto" and captured and steps >= COMPILE_FROM)
+    pays = [part for part, shared in steps.items() if shared >= COMPILE_FROM[part]]
+    compiled = list(steps) if config.step == "compiled" else pays if config.step == "auto" and captured else ()
     step = EagerStep(fabric, trained, config.clip, tally, compiled)
     if not captured:
         return step

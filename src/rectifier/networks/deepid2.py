@@ -84,9 +84,10 @@ class DeepID2(nn.Module):
         he(self, "fan_in")
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = max_pool2d(relu(self.conv1(images)), 2)
-        maps = max_pool2d(relu(self.conv2(maps)), 2)
-        third = max_pool2d(relu(self.conv3(maps)), 2)
+        # ReLU after pooling: the same maps, and a quarter of them to look at.
+        maps = relu(max_pool2d(self.conv1(images), 2))
+        maps = relu(max_pool2d(self.conv2(maps), 2))
+        third = relu(max_pool2d(self.conv3(maps), 2))
         fourth = relu(self.conv4(third))
         return relu(self.joined(torch.cat([third.flatten(1), fourth.flatten(1)], 1)))
 

@@ -120,7 +120,7 @@ class PANDA(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         maps = self._parts(images)
         for convolution in self.convolutions:
-            maps = self.norm(max_pool2d(relu(convolution(maps)), 2))
+            maps = self.norm(relu(max_pool2d(convolution(maps), 2)))  # ReLU after pooling: the same, on fewer maps
         return relu(self.connected(maps)).flatten(1)
 
     def _parts(self, images: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from rectifier import check, console
+from rectifier.config import Config
 from rectifier.data.loader import Loader
 from rectifier.engine.batchnorm import with_global_batch_norm
 from rectifier.engine.course import Course, Parts
@@ -59,12 +60,12 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
     """
     validation = _SharedValidation(fabric, stages[0].job)
     courses, recorders = [], []
-    kinds = [replace(stage.job.config, seed=0) for stage in stages]  # alike: runs that differ in their seed alone
-    for stage, kind in zip(stages, kinds, strict=True):
+    alike = _alike([stage.job.config for stage in stages])
+    for stage, like in zip(stages, alike, strict=True):
         parts = _parts(fabric, stage, validation, profile)
         state = State.from_checkpoint(stage.run.checkpoint(stage.checkpoint))
         recorders.append(_Recorder(stage, state) if fabric.is_global_zero else _Silent())
-        lane = Lane(fabric.device, stage.job.seed(fabric), kinds.count(kind)) if len(stages) > 1 else OnlyLane()
+        lane = Lane(fabric.device, stage.job.seed(fabric), like) if len(stages) > 1 else OnlyLane()
         name = str(stage.run.path)
         courses.append(Course(fabric, parts, stage.job.config, stage.job.lr, recorders[-1], state, lane, name))
     try:
@@ -76,6 +77,21 @@ def train_networks(fabric: Fabric, stages: Sequence[Stage], profile: bool = Fals
     for number in ended:
         stages[number].job.network.load_state_dict(courses[number].state.best_weights or {})
     return [stages[number] for number in ended], list(failed.values())
+
+
+def _alike(configs: Sequence[Config]) -> list[dict[str, int]]:
+    """Return of each run how many share its network, once it is compiled, and how many its loss.
+
+    >>> runs = [{"method": "ce"}, {"method": "crl", "seed": 0}, {"method": "crl", "seed": 1}]
+    >>> _alike([Config("digits").with_settings(run) for run in runs])[1]
+    {'network': 3, 'loss': 2}
+    """
+    losses = [replace(config, seed=0) for config in configs]
+    networks = [(one.network, one.network_options, one.size, one.batch_size) for one in configs]
+    return [
+        {"network": networks.count(network), "loss": losses.count(loss)}
+        for network, loss in zip(networks, losses, strict=True)
+    ]
 
 
 def retrain_classifiers(fabric: Fabric, stages: Sequence[Stage]) -> Ended:
