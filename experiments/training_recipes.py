@@ -44,8 +44,8 @@ EXPERIMENT = Experiment(
     source="Not in the paper, which states rates and epochs, but no schedules; its images are four times as many",
     about=(
         "Class-balanced accuracy on validation under the rule that it prefers there. What is taken holds for every"
-        " method of the tables; of recipes about as good, the shorter. On CIFAR-100 the tables keep the rate and decay of"
-        " the paper: readings-cifar100 has other ones."
+        " method of the tables; of recipes about as good, the shorter. On CIFAR-100 the tables keep the rate and the"
+        " decay of the paper: readings-cifar100 has other ones."
     ),
     show=views.validation(TAKEN),
     cells=[
