@@ -36,7 +36,7 @@ FASHION: dict[str, Any] = {
     "preset": "xdomain",
     "data": "fashion",
     "size": "96x72",
-    "epochs": 15,
+    "epochs": 30,
     "lr": 0.01,
     "warmup": 1.0,
     "flip": True,

@@ -97,6 +97,17 @@ def test_seed_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(cluster(features, targets, size=15, seed=1).assigned, first.assigned)
 
 
+def test_rounds_beyond_the_end_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, targets = points(300, 1), torch.arange(300) % 2
+    monkeypatch.setattr(rooms, "_ROUNDS", 200)  # so that all end by themselves
+    found = []
+    for every in (1, 7):
+        monkeypatch.setattr(rooms, "_LOOK_EVERY", every)
+        found.append(cluster(features, targets, size=15))
+    assert torch.equal(found[0].assigned, found[1].assigned)
+    torch.testing.assert_close(found[0].centres, found[1].centres)
+
+
 def test_equal_samples_are_one_cluster() -> None:
     found = cluster(torch.ones(50, 3), torch.zeros(50, dtype=torch.int64), size=5)
     assert found.class_of.tolist() == [0]

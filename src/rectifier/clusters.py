@@ -26,6 +26,9 @@ NEVER = -1e4
 """The score of a class that none of the nearest centres is of: far below any score of unit-length features."""
 
 _ROUNDS = 30  # of k-means at most
+_LOOK_EVERY = (
+    5  # rounds: to see whether it has ended, the host waits for the device, and rounds too many change nothing
+)
 
 
 class Clusters(NamedTuple):
@@ -75,13 +78,15 @@ def cluster(
     assigned = torch.full_like(own, -1)
     centres: list[Tensor] = [features[:0]]
     class_of: list[int] = []
-    for c in own[own >= 0].unique().tolist():
-        members = (own == c).nonzero().squeeze(1)
-        found, nearest = _k_means(features[members], max(1, round(len(members) / size)), generator, fitted_on)
-        assigned[members] = nearest + len(class_of)
-        centres.append(found)
-        class_of += [c] * len(found)
-    return Clusters(torch.cat(centres), torch.tensor(class_of, dtype=torch.int64, device=own.device), assigned)
+    classes, samples = own.clamp(min=-1).unique(return_counts=True)
+    by_class = own.clamp(min=-1).argsort(stable=True).split(samples.tolist())
+    for c, members in zip(classes.tolist(), by_class, strict=True):
+        if c >= 0:
+            found, nearest = _k_means(features[members], max(1, round(len(members) / size)), generator, fitted_on)
+            assigned[members] = nearest + len(class_of)
+            centres.append(found)
+            class_of += [c] * len(found)
+    return _without_empty(Clusters(torch.cat(centres), torch.tensor(class_of).to(own), assigned))
 
 
 def cluster_labels(features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0) -> list[Clusters]:
@@ -198,26 +203,31 @@ def cluster_label_scores(
 
 
 def _k_means(points: Tensor, k: int, generator: Generator, fitted_on: int | None) -> tuple[Tensor, Tensor]:
-    """Return the centres and each point's; a cluster that ends empty is left out."""
+    """Return the centres and each point's."""
     if fitted_on is None or fitted_on * k >= len(points):
-        centres, nearest = lloyd(points, _first_centres(points, k, generator))
-    else:
-        some = points[_permutation(len(points), points.device, generator)[: fitted_on * k]]
-        centres, nearest = lloyd(points, lloyd(some, _first_centres(some, k, generator))[0], rounds=1)
-    used, renumbered = nearest.unique(return_inverse=True)
-    return centres[used], renumbered
+        return lloyd(points, _first_centres(points, k, generator))
+    some = points[_permutation(len(points), points.device, generator)[: fitted_on * k]]
+    return lloyd(points, lloyd(some, _first_centres(some, k, generator))[0], rounds=1)
+
+
+def _without_empty(clusters: Clusters) -> Clusters:
+    """Leave out the clusters that ended without a sample."""
+    used = torch.zeros_like(clusters.class_of, dtype=torch.bool)
+    used[clusters.assigned[clusters.assigned >= 0]] = True
+    number = torch.cat([used.cumsum(0) - 1, used.new_full((1,), -1, dtype=torch.int64)])  # of -1, the last, -1
+    return Clusters(clusters.centres[used], clusters.class_of[used], number[clusters.assigned])
 
 
 def lloyd(points: Tensor, centres: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
     """Move centres to the mean of the points nearest to them until nothing moves; return them and each point's."""
     nearest = _nearest(points, centres)
-    for _ in range(rounds):
+    for number in range(rounds):
         # Sums in float64 are the same in any order, nearly always; one that nothing is nearest to stays where it is.
-        count = nearest.bincount(minlength=len(centres))[:, None]
+        count = nearest.new_zeros(len(centres)).index_add_(0, nearest, torch.ones_like(nearest))[:, None]
         total = torch.zeros_like(centres, dtype=torch.float64).index_add_(0, nearest, points.double())
         centres = torch.where(count > 0, (total / count.clamp(min=1)).to(centres.dtype), centres)
         before, nearest = nearest, _nearest(points, centres)
-        if torch.equal(before, nearest):
+        if number % _LOOK_EVERY == _LOOK_EVERY - 1 and torch.equal(before, nearest):
             break
     return centres, nearest
 
@@ -235,10 +245,11 @@ def _first_centres(points: Tensor, k: int, generator: Generator) -> Tensor:
     for step in range(k):
         # Of exponential times with these rates the shortest is drawn with these chances; all may be 0.
         time = torch.empty_like(norm).exponential_(generator=generator).clamp_(min=torch.finfo(norm.dtype).tiny)
-        chosen.append(points[(distance / time).argmax()])
-        from_it = (norm + chosen[-1].square().sum() - 2 * (points @ chosen[-1])).clamp(min=0)
+        drawn = points.index_select(0, (distance / time).argmax(0, keepdim=True))  # points[...] would wait for a number
+        from_it = (norm + drawn.square().sum() - 2 * (points @ drawn[0])).clamp(min=0)
         distance = from_it if step == 0 else torch.minimum(distance, from_it)
-    return torch.stack(chosen)
+        chosen.append(drawn)
+    return torch.cat(chosen)
 
 
 class _Exact:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Unpack
 
 import torch
@@ -28,11 +28,11 @@ class Round(NamedTuple):
     class_of: Tensor  # (C,) the class of each cluster, those of the first label first
     clusters: Tensor  # (A,) how many of them each label has
 
-    def of_label(self, a: int) -> tuple[Tensor, Clusters]:
-        """Return features ``(N, D)`` and clusters of one label, without centres, which mining does not ask for."""
-        own = self.class_of.split(self.clusters.tolist())[a]
-        features = columns.of_label(self.features, a).float()
-        return features, Clusters(features.new_empty(len(own), 0), own, self.assigned[:, a].long())
+    def by_label(self) -> Iterator[tuple[Tensor, Clusters]]:
+        """Yield features ``(N, D)`` and clusters of each label, without centres, which mining does not ask for."""
+        for a, own in enumerate(self.class_of.split(self.clusters.tolist())):
+            features = columns.of_label(self.features, a).float()
+            yield features, Clusters(features.new_empty(len(own), 0), own, self.assigned[:, a].long())
 
 
 class QuintupletSampler(EpochSampler[list[int]]):
@@ -152,17 +152,17 @@ class QuintupletSampler(EpochSampler[list[int]]):
 
     def _mined(self, found: Round, generator: Generator) -> Tensor:
         """Return ``(batches, 5 R)``; a label's quintuplets are mined in groups."""
-        plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64)
-        for a, own in enumerate(self._targets.unbind(1)):
+        device = found.features.device
+        plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64, device=device)
+        for a, (own, (features, clusters)) in enumerate(zip(self._targets.unbind(1), found.by_label(), strict=True)):
             rows = plan[:, :, a :: self._labels]
             anchors = _draw_anchors(own, self.total * rows.shape[2], generator)
-            features, clusters = found.of_label(a)
-            device, mined = features.device, []
+            mined = []
             for group in anchors.split(self.candidates):
                 pool = self._pool(own, group, generator)
                 mined.append(_mine(features, clusters, group.to(device), pool.to(device)))
             rows.copy_(torch.cat(mined, 1).view(ROLES, self.total, -1).transpose(0, 1))
-        return plan.flatten(1)
+        return plan.flatten(1).cpu()
 
     def _pool(self, own: Tensor, anchors: Tensor, generator: Generator) -> Tensor:
         """Return the samples, in ascending order, that the quintuplets of a label are looked for among."""
