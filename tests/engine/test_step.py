@@ -19,7 +19,7 @@ from rectifier.data.loader import Batch
 from rectifier.engine import fit as fitting
 from rectifier.engine import step as stepping
 from rectifier.engine.interrupt import Stopped
-from rectifier.engine.step import EagerStep, Trained, _obstacle, make_optimizer, set_rate
+from rectifier.engine.step import EagerStep, Trained, _obstacle, make_optimizer, make_step, set_rate
 from rectifier.engine.tally import Tally
 from rectifier.losses.weighted import MultiLabelCrossEntropy
 from rectifier.methods import build_objective
@@ -170,6 +170,27 @@ def test_a_compiled_step_learns_the_same(tmp_path: Path) -> None:
     settings = {"network": "mlp", "method": "crl", "eta": 0.5, "epochs": 2, "precision": "32", "accelerator": "auto"}
     eager, compiled = runs_of(tmp_path, SPEC, ("eager", "compiled"), **settings)
     assert_alike(eager, compiled, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps", "compiled"),
+    [
+        ("auto", {"network": 10, "loss": 10}, []),
+        ("auto", {"network": 60_000, "loss": 10_000}, ["network"]),  # many runs of one network, each with its own loss
+        ("auto", {"network": 200_000, "loss": 200_000}, ["network", "loss"]),
+        ("captured", {"network": 200_000, "loss": 200_000}, []),
+        ("compiled", {"network": 10, "loss": 10}, ["network", "loss"]),
+    ],
+)
+def test_what_enough_steps_share_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, asked: str, steps: dict[str, int], compiled: list[str]
+) -> None:
+    made: list[list[str]] = []
+    monkeypatch.setattr(stepping, "EagerStep", lambda *given: made.append(list(given[-1])))
+    monkeypatch.setattr(stepping, "CapturedStep", lambda *_, **__: None)
+    unused: Any = None
+    make_step(fabric("cuda"), unused, Config("digits", step=asked), unused, steps)
+    assert made == [compiled]
 
 
 @on_gpu
