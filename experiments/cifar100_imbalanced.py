@@ -10,7 +10,7 @@ BALANCED, IMBALANCED = (f"cifar100:{kind}=1,{HELD_OUT}" for kind in ("bln", "imb
 
 CELLS = []
 for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
-    chosen = {"network": network.lower()}
+    chosen = {"network": network.lower(), **({"epochs": 60} if network == "DenseNet" else {})}
     crl = {**chosen, "data": IMBALANCED, "method": "crl", "eta": ETA[network]}
     CELLS += [
         Cell("bln(1)", network, {**chosen, "data": BALANCED, "method": "ce"}, balanced),
@@ -25,7 +25,10 @@ CELLS += [
 EXPERIMENT = Experiment(
     title="CIFAR-100 imb(1): what imbalance costs three networks and HOG with kNN, and what CRL gives back",
     source="Table 9 of the paper",
-    about=f"The paper's settings, with a cosine schedule, which it does not state. {HELD_OUT_WORDS}",
+    about=(
+        "The paper's settings, with a cosine schedule, which it does not state, and for DenseNet 60 epochs in place of"
+        f" 200. {HELD_OUT_WORDS}"
+    ),
     show=views.table(),
     settings={**CIFAR, "features": True},  # which the maps of features are drawn from
     cells=CELLS,
