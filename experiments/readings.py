@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from rectifier.reproduce import Cell
@@ -17,10 +18,11 @@ PARTNERS = {  # what CRL adds to a method is counted from that method
 }
 
 
-def readings(eta: float, log_eta: float) -> list[Cell]:
+def readings(eta: float, log_eta: float, without: Collection[str] = ()) -> list[Cell]:
     """Return cross-entropy, the methods it could be combined with, and readings of CRL beside them.
 
     ``eta`` is the weight of all; log-probabilities reach further than probabilities, so they have a ``log_eta``.
+    ``without`` names rows that are not tried.
     """
     crl: dict[str, Any] = {"method": "crl", "eta": eta}
     logs: dict[str, Any] = {"method": "crl", "eta": log_eta, "scores": "log-probability"}
@@ -47,5 +49,9 @@ def readings(eta: float, log_eta: float) -> list[Cell]:
     }
     return [
         Cell(BASE, settings={"method": "ce"}),
-        *(Cell(name, settings=settings, against=PARTNERS.get(name, BASE)) for name, settings in tried.items()),
+        *(
+            Cell(name, settings=settings, against=PARTNERS.get(name, BASE))
+            for name, settings in tried.items()
+            if name not in without
+        ),
     ]
