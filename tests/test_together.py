@@ -52,7 +52,7 @@ def test_side_by_side_is_one_after_another(tmp_path: Path) -> None:
 
 
 def test_compiling_pays_by_the_steps_of_all_that_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
+    counted: list[dict[str, int]] = []
     make_step = course.make_step
 
     def counting(*given: Any) -> Any:
@@ -63,8 +63,11 @@ def test_compiling_pays_by_the_steps_of_all_that_are_alike(tmp_path: Path, monke
     train_together([*wanted(tmp_path / "together"), *wanted(tmp_path / "others", SEEDS[:1], eta=0.7)])
     train_together(wanted(tmp_path / "alone", SEEDS[:1]))
     *beside, other, one = counted
-    assert beside == [len(SEEDS) * one] * len(SEEDS)
-    assert other == one
+    steps = one["network"]
+    assert one == {"network": steps, "loss": steps}
+    runs = len(SEEDS) + 1  # of one network, the last of them with a loss of its own
+    assert beside == [{"network": runs * steps, "loss": len(SEEDS) * steps}] * len(SEEDS)
+    assert other == {"network": runs * steps, "loss": steps}
 
 
 def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,8 @@ def cluster(
             assigned[members] = nearest + len(class_of)
             centres.append(found)
             class_of += [c] * len(found)
-    return _without_empty(Clusters(torch.cat(centres), torch.tensor(class_of).to(own), assigned))
+    whose = torch.tensor(class_of, dtype=torch.int64, device=own.device)
+    return _without_empty(Clusters(torch.cat(centres), whose, assigned))
 
 
 def cluster_labels(features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0) -> list[Clusters]:
