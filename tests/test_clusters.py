@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.cluster import KMeans
 from torch import Generator, Tensor
 
 import oracles
 from rectifier import clusters as rooms
+from rectifier import kmeans
 from rectifier.clusters import (
     NEVER,
     Clusters,
@@ -17,7 +17,6 @@ from rectifier.clusters import (
     cluster_label_scores,
     cluster_labels,
     cluster_scores,
-    lloyd,
     mine_quintuplets,
 )
 from rectifier.losses.quintuplet import quintuplet_loss
@@ -39,16 +38,6 @@ def random_clusters(samples: int, classes: int, seed: int, missing: float = 0.1)
 
 
 # k-means
-
-
-def test_lloyd_as_in_scikit_learn() -> None:
-    for seed in range(5):
-        x = points(200, seed).double()
-        start = x[:7]
-        theirs = KMeans(7, init=start.numpy(), n_init=1, max_iter=30, tol=0, algorithm="lloyd").fit(x.numpy())
-        centres, nearest = lloyd(x, start)
-        torch.testing.assert_close(centres, torch.from_numpy(theirs.cluster_centers_))
-        assert nearest.tolist() == theirs.labels_.tolist()
 
 
 def test_groups_far_apart_are_found() -> None:
@@ -93,19 +82,8 @@ def test_seed_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(first.assigned, same.assigned)
     assert torch.equal(first.centres, same.centres)
     assert not torch.equal(first.assigned, other.assigned)
-    monkeypatch.setattr(rooms, "CHUNK", 50)
+    monkeypatch.setattr(kmeans, "CHUNK", 50)
     assert torch.equal(cluster(features, targets, size=15, seed=1).assigned, first.assigned)
-
-
-def test_rounds_beyond_the_end_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, targets = points(300, 1), torch.arange(300) % 2
-    monkeypatch.setattr(rooms, "_ROUNDS", 200)  # so that all end by themselves
-    found = []
-    for every in (1, 7):
-        monkeypatch.setattr(rooms, "_LOOK_EVERY", every)
-        found.append(cluster(features, targets, size=15))
-    assert torch.equal(found[0].assigned, found[1].assigned)
-    torch.testing.assert_close(found[0].centres, found[1].centres)
 
 
 def test_equal_samples_are_one_cluster() -> None:
@@ -140,19 +118,25 @@ def test_nobody_has_the_label() -> None:
     assert not cluster_scores(points(4), found, 3).any()
 
 
-def test_several_labels() -> None:
+@pytest.mark.parametrize("numbers", [1, 2**26])  # clustered label by label, and all together
+@pytest.mark.parametrize("shared", [True, False])
+def test_several_labels(shared: bool, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "NUMBERS", numbers)
     g = Generator().manual_seed(0)
-    features, shared = torch.randn(60, 2, 3, generator=g), points(60)
+    features = points(60) if shared else torch.randn(60, 2, 3, generator=g)
     targets = torch.stack([torch.arange(60) % 2, torch.arange(60) % 3 - 1], 1)
-    for given_features in (features, shared):
-        found = cluster_labels(given_features, targets, size=10, seed=4)
-        own = [given_features[:, a] if given_features.dim() == 3 else given_features for a in range(2)]
-        expected = [cluster(own[a], targets[:, a], size=10, seed=4 + a) for a in range(2)]
-        for one, two in zip(found, expected, strict=True):
-            assert torch.equal(one.assigned, two.assigned)
-        scores = cluster_label_scores(given_features, found, [2, 5], nearest=3)
-        by_label = [cluster_scores(own[0], found[0], 2, 3), cluster_scores(own[1], found[1], 5, 3)]
-        assert torch.equal(scores, torch.cat(by_label, 1))
+    found = cluster_labels(features, targets, size=10, seed=4)
+    own = [features if shared else features[:, a] for a in range(2)]
+    for a, clusters in enumerate(found):
+        assert clusters.class_of.tolist() == ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1])[a]
+        known = targets[:, a] >= 0
+        assert torch.equal(clusters.assigned >= 0, known)
+        assert torch.equal(clusters.class_of[clusters.assigned[known]], targets[known, a])
+        for j in range(len(clusters.class_of)):
+            torch.testing.assert_close(clusters.centres[j], own[a][clusters.assigned == j].mean(0))
+    scores = cluster_label_scores(features, found, [2, 5], nearest=3)
+    by_label = [cluster_scores(own[0], found[0], 2, 3), cluster_scores(own[1], found[1], 5, 3)]
+    assert torch.equal(scores, torch.cat(by_label, 1))
 
 
 # Anchors

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 import oracles
 from cases import make_batch
-from rectifier.clusters import balanced_anchors, cluster
+from rectifier.clusters import balanced_anchors, cluster_labels
 from rectifier.data.loader import Loader
 from rectifier.data.shapes import shapes
 from rectifier.quintuplets import FITTED_ON, QuintupletSampler, Round
@@ -35,7 +35,7 @@ def slow_rows(sampler: QuintupletSampler, features: Tensor, targets: Tensor, anc
     labels = targets.shape[1]
     half = normalize(features, dim=-1).half().float()
     own = [half if half.dim() == 2 else half[:, a] for a in range(labels)]
-    found = [cluster(own[a], targets[:, a], sampler.size, sampler.seed + a, FITTED_ON) for a in range(labels)]
+    found = cluster_labels(half, targets, sampler.size, sampler.seed, FITTED_ON)
     rows = []
     for batch in anchors.tolist():
         rows.append([])

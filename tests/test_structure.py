@@ -22,6 +22,7 @@ ROWS = [
     ["methods", "data", "networks", "evaluation", "decisions"],
     ["quintuplets"],
     ["losses", "samplers", "mixing", "posthoc", "calibration", "decoupling", "clusters", "neighbours"],
+    ["kmeans"],
     ["metrics"],
     ["imbalance"],
     ["columns"],

@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from rectifier import check, columns
 from rectifier.columns import Sizes
 from rectifier.distances import squared_distances
+from rectifier.kmeans import NUMBERS, k_means
 
 CLUSTER_SIZE = 200
 """Samples that a cluster has, about: LMLE's l."""
@@ -50,7 +51,6 @@ class Quintuplets(NamedTuple):
     valid: Tensor  # rows whose anchor has its label, and another class to be told from
 
 
-@torch.no_grad()
 def cluster(
     features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0, fitted_on: int | None = None
 ) -> Clusters:
@@ -65,7 +65,16 @@ def cluster(
     >>> found.class_of.tolist(), bool(found.assigned[0] == found.assigned[1])
     ([0, 0, 1], True)
     """
-    own = check.targets(targets, 1)[:, 0]
+    own = check.targets(targets, 1)
+    _check_features(features, "targets", own)
+    return cluster_labels(features, own, size, seed, fitted_on)[0]
+
+
+@torch.no_grad()
+def cluster_labels(
+    features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0, fitted_on: int | None = None
+) -> list[Clusters]:
+    """Cluster every label, each by its own features ``(N, A, D)``, or by shared ones ``(N, D)``; targets ``(N, A)``."""
     fitted_ok = fitted_on is None or check.is_count(fitted_on)
     check.raise_all(
         [
@@ -73,29 +82,41 @@ def cluster(
             check.number("fitted_on", fitted_on, "a positive integer or None", fitted_ok),
         ]
     )
-    _check_features(features, "targets", own)
-    generator = Generator(features.device).manual_seed(seed)
-    assigned = torch.full_like(own, -1)
-    centres: list[Tensor] = [features[:0]]
-    class_of: list[int] = []
-    classes, samples = own.clamp(min=-1).unique(return_counts=True)
-    by_class = own.clamp(min=-1).argsort(stable=True).split(samples.tolist())
-    for c, members in zip(classes.tolist(), by_class, strict=True):
-        if c >= 0:
-            found, nearest = _k_means(features[members], max(1, round(len(members) / size)), generator, fitted_on)
-            assigned[members] = nearest + len(class_of)
-            centres.append(found)
-            class_of += [c] * len(found)
-    whose = torch.tensor(class_of, dtype=torch.int64, device=own.device)
-    return _without_empty(Clusters(torch.cat(centres), whose, assigned))
-
-
-def cluster_labels(features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0) -> list[Clusters]:
-    """Cluster every label, each by its own features ``(N, A, D)``, or by shared ones ``(N, D)``; targets ``(N, A)``."""
     if targets.dim() != 2 or (features.dim() == 3 and features.shape[1] != targets.shape[1]):
         got = f"shapes {tuple(features.shape)} and {tuple(targets.shape)}"
         check.fail("features and targets", "of shapes (N, D) or (N, A, D) and (N, A)", got)
-    return [cluster(columns.of_label(features, a), own, size, seed + a) for a, own in enumerate(targets.unbind(1))]
+    generator = Generator(features.device).manual_seed(seed)
+    found: list[Clusters] = []
+    at_once = max(1, NUMBERS // max(1, len(features) * features.shape[-1]))
+    for labels in torch.arange(targets.shape[1], device="cpu").split(at_once):
+        members = {a: _members(targets[:, a]) for a in labels.tolist()}
+        groups = [columns.of_label(features, a)[rows] for a, own in members.items() for rows in own.values()]
+        wide = [group.float() if group.dtype in (torch.float16, torch.bfloat16) else group for group in groups]
+        clustered = iter(k_means(wide, [max(1, round(len(group) / size)) for group in groups], generator, fitted_on))
+        found += [
+            _joined({c: (rows, *next(clustered)) for c, rows in own.items()}, features) for own in members.values()
+        ]
+    return found
+
+
+def _members(own: Tensor) -> dict[int, Tensor]:
+    """Return the samples of each class of one label, in ascending order."""
+    classes, samples = own.clamp(min=-1).unique(return_counts=True)
+    by_class = own.clamp(min=-1).argsort(stable=True).split(samples.tolist())
+    return {c: rows for c, rows in zip(classes.tolist(), by_class, strict=True) if c >= 0}
+
+
+def _joined(classes: dict[int, tuple[Tensor, Tensor, Tensor]], features: Tensor) -> Clusters:
+    """Return the clusters of a label from the samples, the centres and each sample's centre of its classes."""
+    assigned = torch.full((len(features),), -1, device=features.device)
+    centres: list[Tensor] = [features.new_zeros(0, features.shape[-1])]
+    class_of: list[int] = []
+    for c, (rows, own, nearest) in classes.items():
+        assigned[rows] = nearest + len(class_of)
+        centres.append(own)
+        class_of += [c] * len(own)
+    whose = torch.tensor(class_of, dtype=torch.int64, device=features.device)
+    return _without_empty(Clusters(torch.cat(centres), whose, assigned))
 
 
 def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = None) -> Tensor:
@@ -203,54 +224,12 @@ def cluster_label_scores(
     )
 
 
-def _k_means(points: Tensor, k: int, generator: Generator, fitted_on: int | None) -> tuple[Tensor, Tensor]:
-    """Return the centres and each point's."""
-    if fitted_on is None or fitted_on * k >= len(points):
-        return lloyd(points, _first_centres(points, k, generator))
-    some = points[_permutation(len(points), points.device, generator)[: fitted_on * k]]
-    return lloyd(points, lloyd(some, _first_centres(some, k, generator))[0], rounds=1)
-
-
 def _without_empty(clusters: Clusters) -> Clusters:
     """Leave out the clusters that ended without a sample."""
     used = torch.zeros_like(clusters.class_of, dtype=torch.bool)
     used[clusters.assigned[clusters.assigned >= 0]] = True
     number = torch.cat([used.cumsum(0) - 1, used.new_full((1,), -1, dtype=torch.int64)])  # of -1, the last, -1
     return Clusters(clusters.centres[used], clusters.class_of[used], number[clusters.assigned])
-
-
-def lloyd(points: Tensor, centres: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
-    """Move centres to the mean of the points nearest to them until nothing moves; return them and each point's."""
-    nearest = _nearest(points, centres)
-    for number in range(rounds):
-        # Sums in float64 are the same in any order, nearly always; one that nothing is nearest to stays where it is.
-        count = nearest.new_zeros(len(centres)).index_add_(0, nearest, torch.ones_like(nearest))[:, None]
-        total = torch.zeros_like(centres, dtype=torch.float64).index_add_(0, nearest, points.double())
-        centres = torch.where(count > 0, (total / count.clamp(min=1)).to(centres.dtype), centres)
-        before, nearest = nearest, _nearest(points, centres)
-        if number % _LOOK_EVERY == _LOOK_EVERY - 1 and torch.equal(before, nearest):
-            break
-    return centres, nearest
-
-
-def _nearest(points: Tensor, centres: Tensor) -> Tensor:
-    rows = points.split(max(1, CHUNK // len(centres)))
-    return torch.cat([squared_distances(chunk, centres).argmin(1) for chunk in rows])
-
-
-def _first_centres(points: Tensor, k: int, generator: Generator) -> Tensor:
-    """Draw k points one after the other, each with a chance like its squared distance to those before (k-means++)."""
-    norm = points.square().sum(1)
-    distance = torch.ones_like(norm)  # of the first, all have the same chance
-    chosen = []
-    for step in range(k):
-        # Of exponential times with these rates the shortest is drawn with these chances; all may be 0.
-        time = torch.empty_like(norm).exponential_(generator=generator).clamp_(min=torch.finfo(norm.dtype).tiny)
-        drawn = points.index_select(0, (distance / time).argmax(0, keepdim=True))  # points[...] would wait for a number
-        from_it = (norm + drawn.square().sum() - 2 * (points @ drawn[0])).clamp(min=0)
-        distance = from_it if step == 0 else torch.minimum(distance, from_it)
-        chosen.append(drawn)
-    return torch.cat(chosen)
 
 
 class _Exact:

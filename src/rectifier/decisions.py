@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rectifier import check, columns
-from rectifier.clusters import CLUSTER_SIZE, Clusters, cluster, cluster_label_scores
+from rectifier.clusters import CLUSTER_SIZE, Clusters, cluster_label_scores, cluster_labels
 from rectifier.distances import unit
 from rectifier.labels import LabelSpace
 from rectifier.metrics import class_balanced_accuracy
@@ -150,10 +150,7 @@ class ClusterDecision(Decision):
         if not all(check.is_count(nearest) for nearest in nearests):
             check.fail("nearests", "positive integers", repr(nearests))
         given = _given(features, targets, space, validation_features, validation_targets)
-        found = [
-            cluster(_unit(columns.of_label(given.features, a)), own, size, seed + a, FITTED_ON)
-            for a, own in enumerate(given.targets.unbind(1))
-        ]
+        found = cluster_labels(_unit(given.features), given.targets, size, seed, FITTED_ON)
         most = max(1, *(len(own.class_of) for own in found))
         queries = _unit(given.validation_features)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from rectifier import check, columns
-from rectifier.clusters import CLUSTER_SIZE, Clusters, balanced_anchors, cluster, mine_quintuplets
+from rectifier.clusters import CLUSTER_SIZE, Clusters, balanced_anchors, cluster_labels, mine_quintuplets
 from rectifier.columns import Sizes
 from rectifier.distances import unit
 from rectifier.imbalance import class_counts
@@ -107,10 +107,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         self._check(features)
         kept = unit(features.detach().float()).half()
         targets = self._targets.to(kept.device)
-        found = [
-            cluster(columns.of_label(kept, a).float(), own, self.size, self.seed + a, FITTED_ON)
-            for a, own in enumerate(targets.unbind(1))
-        ]
+        found = cluster_labels(kept, targets, self.size, self.seed, FITTED_ON)
         self._begin(
             Round(
                 kept,
