@@ -4,6 +4,7 @@ from rectifier.reproduce import Experiment, views
 
 from .methods import LMLE, compared
 from .paper import CELEBA as PAPER
+from .paper import DESIGN_GAINS
 from .recipes import CELEBA, QUICK_LABELS
 
 # Photographs of 78 x 64 pixels have no parts of 56 x 56. At the rate of the others it diverges.
@@ -20,12 +21,13 @@ METHODS = {
     "Threshold-Adjustment": {"method": "threshold-adjustment"},
     "LMLE": LMLE,
     "CRL, class level": {"method": "crl"},
-    "CRL": {"method": "crl-instance-relative"},
+    "CRL, instance level": {"method": "crl-instance-relative"},
 }
-# The paper's row is of "instance level hard mining", as its caption says; Table 10 has the gain of the class level.
-CLASS_LEVEL = {"mean": 87.5}
+# The paper's row is of "instance level hard mining", as its caption says; of the class level it has a mean gain alone.
+CLASS_LEVEL = {"mean": round(PAPER["DeepID2"]["mean"] + DESIGN_GAINS["CelebA"]["class", "relative"], 2)}
+NUMBERS = {**PAPER, "CRL, instance level": PAPER["CRL"], "CRL, class level": CLASS_LEVEL}
 
-CELLS = compared(METHODS, {**PAPER, "CRL, class level": CLASS_LEVEL}, base="DeepID2")
+CELLS = compared(METHODS, NUMBERS, base="DeepID2")
 
 EXPERIMENT = Experiment(
     title="CelebA, 40 attributes: CRL at both levels and nine other methods",

@@ -11,7 +11,8 @@ LABELS, DRAWN = 8, 4  # the most imbalanced: in the tables, and in the picture
 
 
 def measure(laboratory):
-    pairs = list(zip(laboratory.runs(BASE, ""), laboratory.runs(OTHER, ""), strict=True))
+    others = {run.config.seed: run for run in laboratory.runs(OTHER, "")}
+    pairs = [(run, others[run.config.seed]) for run in laboratory.runs(BASE, "") if run.config.seed in others]
     found = pictures.count_exchanges(pairs, views.RULE_WORDS, LABELS)
     shown = pictures.find_examples(*pairs[0], DRAWN)
     data = pictures.open_images(pairs[0][0], laboratory.data_root)

@@ -13,6 +13,7 @@ _ETA = {"eta": (0.01, 0.1, 0.5)}
 CHOSEN: dict[str, dict[str, tuple[float, ...]]] = {
     "CRL": _ETA,
     "CRL, class level": _ETA,
+    "CRL, instance level": _ETA,
     "LMLE": {"weight": (0.001, 0.01)},
     "Triplet-kNN": {"lr": (0.005, 0.02)},
 }

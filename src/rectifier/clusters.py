@@ -26,11 +26,6 @@ CHUNK = 2**24
 NEVER = -1e4
 """The score of a class that none of the nearest centres is of: far below any score of unit-length features."""
 
-_ROUNDS = 30  # of k-means at most
-_LOOK_EVERY = (
-    5  # rounds: to see whether it has ended, the host waits for the device, and rounds too many change nothing
-)
-
 
 class Clusters(NamedTuple):
     """The clusters of one label, those of a class side by side."""
@@ -85,6 +80,7 @@ def cluster_labels(
     if targets.dim() != 2 or (features.dim() == 3 and features.shape[1] != targets.shape[1]):
         got = f"shapes {tuple(features.shape)} and {tuple(targets.shape)}"
         check.fail("features and targets", "of shapes (N, D) or (N, A, D) and (N, A)", got)
+    check.same_length("features", features, "targets", targets)
     generator = Generator(features.device).manual_seed(seed)
     found: list[Clusters] = []
     at_once = max(1, NUMBERS // max(1, len(features) * features.shape[-1]))

@@ -14,6 +14,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from rectifier import check
 from rectifier.distances import squared_distances
 
 CHUNK = 2**24
@@ -74,6 +75,8 @@ def _clustered(
     groups: Sequence[Tensor], clusters: Sequence[int], begin: Generator | Sequence[Tensor]
 ) -> list[Clustered]:
     """Return the clusters from centres that are drawn; or those of one more round, where there are centres."""
+    if len(groups) != len(clusters):
+        check.fail("clusters", f"one number for each of the {len(groups)} groups", f"{len(clusters)}")
     found: dict[int, Clustered] = {}
     for together in _batches(groups):
         joined = Groups.join([groups[g] for g in together], [clusters[g] for g in together])

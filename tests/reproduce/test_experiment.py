@@ -146,11 +146,11 @@ def found(name: str, row: str, column: str = "", label: str = "mean") -> float |
 @pytest.mark.parametrize(
     ("method", "label", "number"),
     [
-        ("CRL", "mean", 87),
-        ("CRL", "Bald", 99),
-        ("CRL", "Attractive", 81),
-        ("CRL", "Blurry", 86),
-        ("CRL", "No_Beard", 93),
+        ("CRL, instance level", "mean", 87),
+        ("CRL, instance level", "Bald", 99),
+        ("CRL, instance level", "Attractive", 81),
+        ("CRL, instance level", "Blurry", 86),
+        ("CRL, instance level", "No_Beard", 93),
         ("LMLE", "mean", 84),
         ("LMLE", "Mustache", 73),
         ("LMLE", "Bangs", 98),

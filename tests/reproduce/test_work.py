@@ -20,7 +20,7 @@ from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
 from rectifier.evaluation import RULES
 from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, reproduce, views
-from rectifier.reproduce.records import key_of, record_of
+from rectifier.reproduce.records import LISTS, key_of, placed, record_of
 from rectifier.reproduce.work import CHOICE_SEEDS, Request
 from rectifier.runs.folder import Run
 from rectifier.training import train
@@ -119,7 +119,9 @@ def test_everything_is_trained_recorded_and_shown(tmp_path: Path, count: Count) 
     assert (found["chosen"], found["found"], found["candidates"]) == ([], {}, [])
     assert [(run["config"]["method"], run["seed"]) for run in found["runs"]] == ALL
     folders = [Run(path) for path in sorted((tmp_path / "runs").iterdir())]
-    assert {run["key"]: run for run in found["runs"]} == {record_of(run)["key"]: record_of(run) for run in folders}
+    rows = {"ce": "CE", "crl": "CRL"}
+    expected = {record_of(run)["key"]: placed(record_of(run), rows[run.config.method], "") for run in folders}
+    assert {run["key"]: run for run in found["runs"]} == expected
     assert {where: list(runs) for where, runs in outcome.records.items()} == {("CE", ""): [0, 1], ("CRL", ""): [0, 1]}
     assert (tmp_path / "results" / "one.md").read_text(encoding="utf-8").startswith("# A title\n")
 
@@ -169,11 +171,12 @@ def test_only_what_is_missing_is_trained(done: Path, count: Count) -> None:
     assert all(now[run["key"]] == run for run in known)
 
 
-def test_fewer_seeds_throw_no_record_away(done: Path, count: Count) -> None:
+def test_fewer_seeds_than_are_recorded_hide_none(done: Path, count: Count) -> None:
     shutil.rmtree(done / "runs")
+    before = (done / "results" / "one.md").read_text(encoding="utf-8")
     outcome = reproduce("one", made(), request(done, seeds=1))
-    assert len(outcome.all_records) == 2
-    reproduce("one", made(), request(done))
+    assert len(outcome.all_records) == 4
+    assert (done / "results" / "one.md").read_text(encoding="utf-8") == before
     assert count.seen() == []
 
 
@@ -194,7 +197,7 @@ def test_experiments_share_runs(done: Path, count: Count) -> None:
     outcome = reproduce("two", other, request(done))
     assert count.seen() == [("focal", 0), ("focal", 1)]
     shared = content(done)["runs"][:2]
-    assert content(done, "two")["runs"][:2] == shared
+    assert content(done, "two")["runs"][:2] == [placed(run, "baseline", "") for run in shared]
     assert list(outcome.records["baseline", ""].values()) == shared
 
 
@@ -579,8 +582,8 @@ def test_an_interruption_loses_nothing_that_was_recorded(
     with pytest.raises(KeyboardInterrupt):
         reproduce("one", made(CE, CHOOSING, **settings), request(tmp_path))
     after = content(tmp_path)
-    assert set(keys(before["runs"])) <= set(keys(after["runs"]))
-    assert set(keys(before["candidates"])) <= set(keys(after["candidates"]))
+    everything = {key for part in LISTS for key in keys(after[part])}  # what is to be chosen anew is no row's yet
+    assert {*keys(before["runs"]), *keys(before["candidates"])} <= everything
     assert after["found"] == {"answer": 42}
 
 
@@ -599,6 +602,85 @@ def test_training_anew_and_being_interrupted_loses_nothing(
     scores = {run["test"]["argmax"]["class_balanced_accuracy"] for run in after["runs"]}
     assert scores == {0.5, 0.9}
     assert after["found"] == {"answer": 42}
+
+
+# What diverges, what is superseded, what is not chosen
+
+WILD = Cell("wild", settings={"method": "ce", "lr": 1e12}, against="CE")
+
+
+def test_a_run_that_diverges_is_recorded_and_told(tmp_path: Path, count: Count) -> None:
+    outcome = reproduce("one", made(CE, WILD), request(tmp_path))
+    assert list(outcome.records) == [("CE", "")]
+    assert outcome.diverged == [("wild", "", 0), ("wild", "", 1)]
+    page = (tmp_path / "results" / "one.md").read_text(encoding="utf-8")
+    assert "**Diverged, and in no mean: wild, seed 0; wild, seed 1.**" in page
+    wild = [run for run in content(tmp_path)["runs"] if run["row"] == "wild"]
+    assert all("finite" in run["diverged"] for run in wild)
+    count.seen()
+    shutil.rmtree(tmp_path / "runs")
+    reproduce("one", made(CE, WILD), request(tmp_path))
+    assert count.seen() == []  # it would diverge again
+    reproduce("one", made(CE, WILD), request(tmp_path, again=True, only=("wild",)))
+    assert {seed for _, seed in count.seen()} == {0, 1}
+    assert len(content(tmp_path)["runs"]) == 4
+
+
+def test_a_candidate_that_diverges_is_not_chosen(tmp_path: Path) -> None:
+    choosing = Cell("tuned", settings={"method": "ce"}, against="CE", choose={"lr": (1e12, 0.05)})
+    outcome = reproduce("one", made(CE, choosing), request(tmp_path))
+    assert outcome.chosen == {("tuned", ""): {"lr": 0.05}}
+    assert ("tuned", "") in outcome.records
+
+
+def test_runs_of_earlier_settings_are_kept_apart(done: Path, count: Count) -> None:
+    other = replace(CRL, settings={"method": "crl", "eta": 0.1})
+    before = keys(content(done)["runs"])
+    reproduce("one", made(CE, other), request(done))
+    found = content(done)
+    assert [(run["row"], run["seed"]) for run in found["runs"]] == [("CE", 0), ("CE", 1), ("CRL", 0), ("CRL", 1)]
+    assert keys(found["superseded"]) == before[2:]
+    count.seen()
+    shutil.rmtree(done / "runs")
+    reproduce("one", made(), request(done))  # and back
+    assert count.seen() == []
+    assert keys(content(done)["runs"]) == before
+
+
+def test_what_validation_has_not_chosen_yet_has_no_score(done: Path) -> None:
+    """Runs with a method's default are no runs of a cell whose setting is to be chosen."""
+    choosing = replace(CE, choose={"lr": (0.01, 0.2)})
+    assert ("CE", "") not in reproduce("one", made(choosing, CRL), request(done, train=False)).records
+    recipe: dict[str, Any] = {"recipe": {"lr": (0.01, 0.2)}}
+    assert not reproduce("one", made(**recipe), request(done, train=False)).records
+
+
+def test_only_some_rows_are_trained_of_what_measures(tmp_path: Path, count: Count) -> None:
+    measured = made(measure=lambda laboratory: {"runs": len(laboratory.runs("CRL", ""))})
+    assert reproduce("one", measured, request(tmp_path, only=("CE",))).found == {}
+    assert {method for method, _ in count.seen()} == {"ce"}
+    assert reproduce("one", measured, request(tmp_path)).found == {"runs": 2}
+
+
+def test_what_is_measured_is_recorded_group_by_group(tmp_path: Path) -> None:
+    def measure(laboratory: Laboratory) -> dict[str, Any]:
+        laboratory.runs("CE", "")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("one", made(measure=measure), request(tmp_path))
+    assert [run["row"] for run in content(tmp_path)["runs"]] == ["CE", "CE"]
+
+
+def test_what_diverges_is_not_measured(tmp_path: Path) -> None:
+    measured = made(CE, WILD, measure=lambda laboratory: {"wild": len(laboratory.runs("wild", ""))})
+    for _ in range(2):
+        assert reproduce("one", measured, request(tmp_path)).found == {"wild": 0}
+
+
+def test_generated_and_real_data_do_not_mix(done: Path) -> None:
+    with pytest.raises(ValueError, match=r"--results to be a folder for the small versions on generated data alone"):
+        reproduce("one", made(), request(done, quick=True))
 
 
 # Showing without training

@@ -62,6 +62,8 @@ def reproduce(
         return
     if seeds is not None and not check.is_count(seeds):
         check.fail("--seeds", "a positive integer", seeds)
+    if show and again:
+        check.fail("--show and --again", "one of them alone", "both: the one trains nothing, the other all")
     asked = list(there) if names == ["all"] else list(dict.fromkeys(names))
     loaded = {name: load_experiment(name, experiments) for name in asked}  # a misspelt name is told before any training
     given = {"accelerator": accelerator, "data_root": str(data_root) if data_root else None, "step": step}

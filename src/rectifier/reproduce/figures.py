@@ -25,8 +25,9 @@ def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
     """Draw the gain of each label over the baseline, ordered by imbalance; say whether there was any."""
     from matplotlib.figure import Figure
 
-    cells = [cell for cell in outcome.experiment.cells if cell.against is not None][-_DRAWN:]
     ratios = outcome.ratios()
+    measured = [cell for cell in outcome.experiment.cells if _percent(outcome.gain(cell, rule)) is not None]
+    cells = measured[-_DRAWN:]
     if not cells or len(ratios) < 2:
         return False
     figure = Figure((max(7.0, 0.32 * len(ratios) + 2), 4.2), layout="constrained")
@@ -95,7 +96,7 @@ def draw_ranking(outcome: Outcome, cells: Sequence[Cell]) -> None:
         _level(axis, [outcome.score(cell, rule) for cell in cells], shift, rule, marker, COLOURS[-1 - number])
         _level(beside, [outcome.gain(cell, rule) for cell in cells], shift, rule, marker, COLOURS[-1 - number])
     beside.axvline(0, color=INK, linewidth=0.8)
-    axis.set_yticks(range(len(cells)), [plain(f"{cell.row} {cell.column}".strip()) for cell in cells], fontsize=8)
+    axis.set_yticks(range(len(cells)), [plain(_ranked_name(outcome, cell)) for cell in cells], fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel("class-balanced accuracy on test, %", color=INK, fontsize=9)
     beside.set_xlabel("gain, points, paired by seed", color=INK, fontsize=9)
@@ -105,6 +106,12 @@ def draw_ranking(outcome: Outcome, cells: Sequence[Cell]) -> None:
     if names[0]:
         figure.legend(*names, loc="outside upper right", ncols=2, frameon=False, fontsize=8)  # points are everywhere
     save_figure(figure, outcome.folder / f"{outcome.name}.png")
+
+
+def _ranked_name(outcome: Outcome, cell: Cell) -> str:
+    """Return a cell's name; gains are counted from the first cell, where nothing else is said."""
+    base, name = outcome.base(cell), f"{cell.row} {cell.column}".strip()
+    return name if base in (None, outcome.experiment.cells[0]) else f"{name}\n(gain over {base.row})"
 
 
 def _level(axis: Axes, found: Sequence[Found], shift: float, name: str, marker: str, colour: str) -> None:

@@ -16,12 +16,16 @@ BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 
 def write_page(outcome: Outcome, quick: bool) -> Path:
     """Write what an experiment gave as Markdown, and enter it into the folder's list."""
+    outcome.folder.mkdir(parents=True, exist_ok=True)
     experiment = outcome.experiment
     command = f"rectifier reproduce {outcome.name}" + (" --quick" if quick else _seeds_option(outcome))
     parts = [f"# {experiment.title}", f"{experiment.source}. {experiment.about}"]
     if quick:
-        parts.append("**A small version on generated data: it shows that everything runs, and says nothing else.**")
-    parts += [experiment.show(outcome).strip(), *_blind(outcome), *_choices(outcome), *_training(outcome)]
+        parts.append(
+            "**A small version on generated data, with one small network in the place of all: it shows that the"
+            " experiment runs, and says nothing else.**"
+        )
+    parts += [experiment.show(outcome).strip(), *_remarks(outcome), *_choices(outcome), *_training(outcome)]
     parts.append(_provenance(outcome, command))
     path = outcome.folder / f"{outcome.name}.md"
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
@@ -58,15 +62,20 @@ _TOLD = (
 )
 
 
-def _blind(outcome: Outcome) -> list[str]:
-    """Name the runs whose networks have stopped looking at their images, for some labels: they are in the means."""
+def _remarks(outcome: Outcome) -> list[str]:
+    """Name the runs that diverged, and those whose networks have stopped looking at their images, for some labels."""
     blind = [
         f"{' '.join(filter(None, where))}, seed {seed} ({check.amount(record['blind'], 'label')})"
         for where, by_seed in outcome.records.items()
         for seed, record in by_seed.items()
         if record.get("blind")
     ]
-    return [f"**Logits that are the same for every image: {'; '.join(blind)}.**"] if blind else []
+    diverged = [f"{' '.join(filter(None, where))}, seed {seed}" for *where, seed in outcome.diverged]
+    told = {
+        "Logits that are the same for every image": blind,  # they are in the means
+        "Diverged, and in no mean": diverged,
+    }
+    return [f"**{words}: {'; '.join(runs)}.**" for words, runs in told.items() if runs]
 
 
 def _choices(outcome: Outcome) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Outcome:
         chosen: the settings that validation chose, by cell.
         found: what the experiment measured beside its runs' scores.
         folder: where results are written, figures too.
+        diverged: row, column and seed of runs that have no scores because they diverged.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Outcome:
     chosen: Mapping[tuple[str, str], Mapping[str, Any]]
     found: Mapping[str, Any]
     folder: Path
+    diverged: Sequence[tuple[str, str, int]] = ()
 
     def cell(self, row: str, column: str = "") -> Cell:
         return self.experiment.cell(row, column)

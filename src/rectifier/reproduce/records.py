@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rectifier import check
 from rectifier.config import Config
 from rectifier.evaluation import RULES
 from rectifier.runs.atomic import read_json, write_bytes
@@ -29,9 +30,36 @@ def key_of(config: Config) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
+LISTS = ("runs", "candidates", "superseded")
+"""Of an experiment's file: what its cells have, what validation chose from, and what earlier settings had."""
+
+
 def record_of(run: Run) -> Record:
     """Return what is worth keeping of a finished run."""
-    config, data, made, metrics = run.config, run.data, run.environment, run.metrics
+    metrics = run.metrics
+    return {
+        **_made(run),
+        "blind": len(blind_labels(run.predictions("validation"))),
+        "preferred_rule": metrics["preferred_rule"],
+        # What validation thinks of the run under that rule: of tuned offsets, by samples they were not tuned on.
+        "liking": _rounded(run.rules["validation"][metrics["preferred_rule"]]),
+        **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
+    }
+
+
+def diverged_record(run: Run, reason: str) -> Record:
+    """Return what is worth keeping of a run that diverged: validation likes nothing about it."""
+    return {**_made(run), "diverged": reason, "liking": 0.0}
+
+
+def placed(record: Record, row: str, column: str) -> Record:
+    """Return a record with the cell that it belongs to."""
+    return {"row": row, "column": column} | {key: one for key, one in record.items() if key not in ("row", "column")}
+
+
+def _made(run: Run) -> Record:
+    """Return what a run was made of."""
+    config, data, made = run.config, run.data, run.environment
     sessions = made["sessions"]
     return {
         "key": key_of(config),
@@ -48,11 +76,6 @@ def record_of(run: Run) -> Record:
         "commit": sessions[-1]["commit"],
         "seconds": own_seconds(sessions),
         "together": max(session.get("together", 1) for session in sessions),
-        "blind": len(blind_labels(run.predictions("validation"))),
-        "preferred_rule": metrics["preferred_rule"],
-        # What validation thinks of the run under that rule: of tuned offsets, by samples they were not tuned on.
-        "liking": _rounded(run.rules["validation"][metrics["preferred_rule"]]),
-        **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
     }
 
 
@@ -92,10 +115,23 @@ def read_records(folder: Path, own: Path | None = None) -> dict[str, Record]:
         if isinstance(listed, list):
             found |= {
                 one["key"]: one
-                for one in [*listed, *content.get("candidates", [])]
+                for one in [one for part in LISTS for one in content.get(part, [])]
                 if isinstance(one, dict) and "key" in one
             }
     return found
+
+
+def check_kind(folder: Path, quick: bool) -> None:
+    """Refuse to put results of generated data beside those of real data."""
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if isinstance(content, dict) and "experiment" in content and content.get("quick", False) != quick:
+            kinds = ("real data", "the small versions on generated data")
+            check.fail(
+                "--results",
+                f"a folder for {kinds[quick]} alone",
+                f"{folder}, whose {path.name} is of {kinds[not quick]}",
+            )
 
 
 def write_results(path: Path, facts: Mapping[str, Any], lists: Mapping[str, Iterable[Record]]) -> None:

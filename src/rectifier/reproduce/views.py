@@ -80,19 +80,26 @@ def ranking(remark: str = "") -> Show:
         if not cells:
             return "Nothing is recorded yet."
         cells.sort(key=lambda cell: outcome.liking(cell)["mean"] or 0, reverse=True)
-        heads = ["", "validation", *RULE_WORDS, "gain by argmax", "gain, preferred"]
+        heads = ["", "validation", *RULE_WORDS, "gain by argmax", "gain, preferred", "over"]
         lines = []
         for cell in cells:
             scores = [spread(outcome.liking(cell)), *(spread(outcome.score(cell, rule)) for rule in RULE_WORDS)]
             gains = [outcome.gain(cell, rule) for rule in ("argmax", PREFERRED)]
             texts = ["" if gain is None else spread(gain, signed=True) for gain in gains]
-            lines.append([f"{cell.row} {cell.column}".strip(), *scores, *texts])
+            base = outcome.base(cell)
+            lines.append([_name(cell), *scores, *texts, "" if base is None else base.row])
         figures.draw_ranking(outcome, cells)
         picture = f"![scores and gains of all]({outcome.name}.png)"
         ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
-        return "\n\n".join(filter(None, [picture, ranked, markdown_table(heads, lines), remark]))
+        left = [_name(cell) for cell in outcome.experiment.cells if cell not in cells]
+        missing = f"Not measured yet: {', '.join(left)}." if left else ""
+        return "\n\n".join(filter(None, [picture, ranked, markdown_table(heads, lines), missing, remark]))
 
     return show
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.row} {cell.column}".strip()
 
 
 def validation(taken: Mapping[str, str]) -> Show:
@@ -122,7 +129,7 @@ def groups() -> Show:
         records = outcome.all_records
         names = list(records[0]["test"]["argmax"][GROUPS]) if records else []
         if not names:
-            return "No labels that come in groups."
+            return f"No labels that come in groups: of all labels together.\n\n{table()(outcome)}"
         heads = ["", "rule", *(head for name in (*names, "mean") for head in (name, "paper"))]
         lines = []
         for cell in outcome.experiment.cells:
@@ -177,7 +184,10 @@ def _group_gains(outcome: Outcome, groups: Mapping[str, tuple[float, float]] | N
             found = [outcome.gain_of(cell, rule, names) for names in members.values()]
             gains = [spread(one, signed=True) if one else "" for one in found]
             paper = (
-                [_paper_gain(cell, base, names) for names in members.values()]
+                [
+                    _paper_gain(cell, base, names) or (_paper_gain(cell, base, ["mean"]) if name == "all" else "")
+                    for name, names in members.items()
+                ]
                 if rule == "argmax"
                 else [""] * len(gains)
             )
@@ -204,7 +214,7 @@ def _members(ratios: Mapping[str, float], groups: Mapping[str, tuple[float, floa
 def _paper_gain(cell: Cell, base: Cell, names: Sequence[str]) -> str:
     pairs = [(paper_of(cell, name), paper_of(base, name)) for name in names]
     known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-    return f"{sum(known) / len(known):+.1f}" if len(known) == len(names) else ""
+    return f"{sum(known) / len(known):+.1f}" if known and len(known) == len(names) else ""
 
 
 def _label_by_label(outcome: Outcome) -> str:
@@ -232,7 +242,7 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
             for rule in RULE_WORDS:
                 gain = outcome.gain(cell, rule)
                 texts += [spread(outcome.score(cell, rule)), spread(gain, signed=True) if gain else ""]
-            lines.append([f"{cell.row} {cell.column}".strip(), *texts, paper_text(paper_of(cell))])
+            lines.append([_name(cell), *texts, paper_text(paper_of(cell))])
         picture = f"![class-balanced accuracy over {parameter}]({outcome.name}.png)"
         return "\n\n".join(filter(None, [picture, markdown_table(heads, lines), remark]))
 

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
 from pathlib import Path
 from typing import Any
 
 from rectifier import check, console
-from rectifier.compare.suite import Planned, missing_groups, train_group
+from rectifier.compare.suite import Planned, RunGroup, missing_groups, train_group
 from rectifier.config import Config
 from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.outcome import Outcome
-from rectifier.reproduce.records import Record, key_of, read_records, record_of, write_results
+from rectifier.reproduce.records import (
+    LISTS,
+    Record,
+    check_kind,
+    diverged_record,
+    key_of,
+    placed,
+    read_records,
+    record_of,
+    write_results,
+)
 from rectifier.reproduce.views import headline
 from rectifier.runs.atomic import read_json
 from rectifier.runs.folder import Run
-from rectifier.training import data_settings, diverged_at_the_end, fingerprints
+from rectifier.training import data_settings, fingerprints
 
 CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
+
+MOST_SEEDS = 20
+"""Those below it are shown where they are recorded, however many are asked for."""
 
 Where = tuple[str, str]
 
@@ -76,6 +89,7 @@ class _Work:
 
     def __init__(self, name: str, experiment: Experiment, request: Request) -> None:
         self._name, self._experiment, self._request = name, experiment, request
+        check_kind(request.results, request.quick)
         self._path = request.results / f"{name}.json"
         self._known = {} if request.again else read_records(request.results, self._path)
         # What was recorded stays in the file until it is replaced, whatever interrupts the work.
@@ -84,23 +98,21 @@ class _Work:
         self._chosen: dict[Where, dict[str, Any]] = {}
         self._candidates: dict[str, Record] = {}
         self._found: dict[str, Any] = self._before.get("found") or {}
+        self._measured_in: list[str] = self._before.get("measured") or []  # the runs that it was found in
         self._again: dict[str, Path] = {}
         self._prints: dict[str, frozenset[str] | None] = {}
-        self._keys: dict[tuple[str, str, int], str] = {}  # of the runs that are scored, once all is chosen
         self._together = 1 if experiment.alone else request.together
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
 
     def done(self) -> Outcome:
         self._check_only()
         self._choose()
-        self._keys = self._final_keys()
-        if self._experiment.measure is not None and self._request.train and not self._is_measured():
-            self._found = self._measured()
+        if self._experiment.measure is not None and self._request.train:
+            self._measure()
         self._trained(self._all_configs())
         outcome = self._outcome()
-        if self._request.train:
-            self._write()
         if self._request.train or outcome.all_records or outcome.found:
+            self._write()
             write_page(outcome, self._request.quick)
         else:
             console.say(f"Nothing of {self._name} is recorded in {self._request.results}.")
@@ -157,15 +169,20 @@ class _Work:
         config = self._experiment.config(cell, quick=self._request.quick, more=more)
         return replace(config.with_settings(self._request.settings), seed=seed).anchored()
 
-    def _final_keys(self) -> dict[tuple[str, str, int], str]:
-        cells = self._experiment.cells
-        return {(cell.row, cell.column, s): key_of(self._config(cell, s)) for cell in cells for s in self._seeds}
+    def _is_settled(self, cell: Cell) -> bool:
+        """Say whether all is chosen that is to be chosen: what has other settings by default is no run of the cell."""
+        own = not cell.choose or (cell.row, cell.column) in self._chosen
+        return own and (not self._experiment.recipe or cell.column in self._recipes)
+
+    def _keys(self, seeds: Iterable[int]) -> dict[tuple[str, str, int], str]:
+        cells = list(filter(self._is_settled, self._experiment.cells))
+        return {(cell.row, cell.column, s): key_of(self._config(cell, s)) for cell in cells for s in seeds}
 
     def _is_wanted(self, cell: Cell) -> bool:
         return not self._request.only or any(_has(cell, text) for text in self._request.only)
 
     def _all_configs(self) -> list[Config]:
-        wanted = filter(self._is_wanted, self._experiment.cells)
+        wanted = [cell for cell in self._experiment.cells if self._is_wanted(cell) and self._is_settled(cell)]
         return [self._config(cell, seed) for cell in wanted for seed in self._seeds]
 
     # Runs.
@@ -175,15 +192,18 @@ class _Work:
         wanted = {key_of(config): config for config in configs}
         self._forget_other_data(wanted)
         missing = [self._planned(key, config) for key, config in wanted.items() if key not in self._known]
-        finished = [run for run in missing if Run(run.folder).is_finished]
-        self._note([Run(run.folder) for run in finished], scored)
-        with diverged_at_the_end() as diverged:
-            for group in missing_groups(missing, self._together) if self._request.train else ():
-                with diverged():
-                    train_group(group)
-                self._note([Run(run.folder) for run in group.runs if Run(run.folder).is_finished], scored)
-                self._write()
+        self._train(missing, scored)
         return self._recorded(configs)
+
+    def _train(self, planned: Sequence[Planned], scored: bool = True) -> None:
+        """Train what is not finished, and record what is; a run that diverges is recorded as one that did."""
+        self._note([run for run in planned if Run(run.folder).is_finished], scored)
+        for group in missing_groups(planned, self._together) if self._request.train else ():
+            reason = _trained_or_why_not(group)
+            self._note([run for run in group.runs if reason is None or Run(run.folder).is_finished], scored)
+            if reason is not None:
+                self._note_diverged([run for run in group.runs if not Run(run.folder).is_finished], reason, scored)
+            self._write()
 
     def _forget_other_data(self, wanted: Mapping[str, Config]) -> None:
         """Leave records alone that are of other images than those that lie here, so that they are trained anew."""
@@ -211,13 +231,21 @@ class _Work:
     def _recorded(self, configs: Sequence[Config]) -> dict[str, Record]:
         return {key: self._known[key] for config in configs if (key := key_of(config)) in self._known}
 
-    def _note(self, runs: Sequence[Run], scored: bool) -> None:
+    def _note(self, runs: Sequence[Planned], scored: bool) -> None:
         for run in runs:
-            record = record_of(run)
+            record = record_of(Run(run.folder))
             if not scored:  # it is there to be chosen from, and its test scores are not looked at
                 record.pop("test")
                 self._candidates[record["key"]] = record
             self._known[record["key"]] = record
+
+    def _note_diverged(self, runs: Sequence[Planned], reason: str, scored: bool) -> None:
+        for run in runs:
+            console.say(f"{run.name} diverged, and is recorded so; --again trains it anew. {reason}")
+            record = diverged_record(Run(run.folder), reason)
+            self._known[record["key"]] = record
+            if not scored:
+                self._candidates[record["key"]] = record
 
     def _planned(self, key: str, config: Config) -> Planned:
         told = "".join(f" {name}={value}" for name, value in config.method_options.items())
@@ -229,13 +257,16 @@ class _Work:
 
     # Beside runs.
 
-    def _is_measured(self) -> bool:
-        """Say whether what is looked for was found already, in these very runs."""
-        of_these = self._before.get("measured") == sorted(self._keys.values())
-        return bool(self._found) and of_these and not self._request.again
+    def _measure(self) -> None:
+        """Find what the experiment looks for beside scores, unless it was found already, in these very runs."""
+        if self._request.only:
+            console.say("What is measured beside scores needs all runs: it is done without --only.")
+            return
+        wanted = sorted(self._keys(self._seeds).values())
+        if not self._found or wanted != self._measured_in or self._request.again:
+            self._found, self._measured_in = self._measured(), wanted
 
     def _measured(self) -> dict[str, Any]:
-        """Find what the experiment looks for beside scores."""
         laboratory = Laboratory(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
@@ -246,26 +277,40 @@ class _Work:
         return self._experiment.measure(laboratory)  # type: ignore[misc]
 
     def _folders(self, row: str, column: str = "") -> list[Run]:
-        """Return the folders of a cell's runs, which are trained where only records are left of them."""
+        """Return the folders of a cell's runs, which are trained where only records are left of them.
+
+        Those that diverged are not among them.
+        """
         cell = self._experiment.cell(row, column)
-        planned = [self._planned(key_of(c), c) for c in (self._config(cell, seed) for seed in self._seeds)]
-        for group in missing_groups(planned, self._together):
-            train_group(group)
-        runs = [Run(run.folder) for run in planned]
-        self._note(runs, scored=True)
-        return runs
+        configs = {key_of(config): config for config in (self._config(cell, seed) for seed in self._seeds)}
+        sound = [key for key in configs if "diverged" not in self._known.get(key, {})]
+        planned = [self._planned(key, configs[key]) for key in sound]
+        self._train(planned)
+        return [Run(run.folder) for run in planned if Run(run.folder).is_finished]
 
     # Results.
 
     def _outcome(self) -> Outcome:
         records: dict[Where, dict[int, Record]] = {}
-        for (row, column, seed), key in self._keys.items():
-            record = self._known.get(key)
-            if record is not None and "test" in record:
+        diverged: list[tuple[str, str, int]] = []
+        for (row, column, seed), record in self._current().items():
+            if "diverged" in record:
+                diverged.append((row, column, seed))
+            else:
                 records.setdefault((row, column), {})[seed] = record
         results = self._request.results
         chosen = {("all", column): values for column, values in self._recipes.items()} | self._chosen
-        return Outcome(self._name, self._experiment, records, chosen, self._found, results)
+        return Outcome(self._name, self._experiment, records, chosen, self._found, results, diverged)
+
+    def _current(self) -> dict[tuple[str, str, int], Record]:
+        """Return what is recorded of the cells as they are; what is not trained anew yet is what it was."""
+        before = self._recorded_before() | self._known
+        keys = self._keys(range(max(MOST_SEEDS, len(self._seeds))))
+        known = {where: before[key] for where, key in keys.items() if key in before}
+        return {where: record for where, record in known.items() if "test" in record or "diverged" in record}
+
+    def _recorded_before(self) -> dict[str, Record]:
+        return {one["key"]: one for part in LISTS for one in self._before.get(part, ())}
 
     def _write(self) -> None:
         outcome = self._outcome()
@@ -274,14 +319,27 @@ class _Work:
             "title": self._experiment.title,
             "headline": headline(outcome),
             "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
+            "quick": self._request.quick,
             "found": self._found,
-            "measured": sorted(self._keys.values()) if self._found else [],
+            "measured": self._measured_in,
         }
-        runs = {one["key"]: one for one in [*self._before.get("runs", ()), *outcome.all_records]}
-        candidates = {one["key"]: one for one in self._before.get("candidates", ())} | self._candidates
-        write_results(self._path, facts, {"runs": runs.values(), "candidates": candidates.values()})
-        if not self._request.quick:
+        current = reversed(self._current().items())  # two cells may share a run, which is listed for the first
+        runs = list(reversed({one["key"]: placed(one, row, column) for (row, column, _), one in current}.values()))
+        of_now = {record["key"] for record in runs} | set(self._candidates)
+        before = [one for key, one in self._recorded_before().items() if key not in of_now]
+        candidates = list(self._candidates.values())
+        write_results(self._path, facts, {"runs": runs, "candidates": candidates, "superseded": before})
+        if self._request.train and not self._request.quick:
             console.say(f"{self._path}: {len(runs)} runs")
+
+
+def _trained_or_why_not(group: RunGroup) -> str | None:
+    """Train a group; return what a run died of that diverged, which keeps no other from its own."""
+    try:
+        train_group(group)
+    except FloatingPointError as error:
+        return str(error).splitlines()[0]
+    return None
 
 
 def _has(cell: Cell, text: str) -> bool:
