@@ -89,7 +89,7 @@ def draw_ranking(outcome: Outcome, cells: Sequence[Cell]) -> None:
     """Draw the score on test of every cell, one below the other in this order, and its gain beside it."""
     from matplotlib.figure import Figure
 
-    figure = Figure((10.0, 0.26 * len(cells) + 1.2), layout="constrained")
+    figure = Figure((10.0, 0.3 * len(cells) + 1.2), layout="constrained")
     axis, beside = figure.subplots(1, 2, sharey=True)
     for number, (rule, marker) in enumerate((("argmax", "s"), (PREFERRED, "o"))):
         shift = 0.16 * (2 * number - 1)
