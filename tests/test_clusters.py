@@ -306,6 +306,9 @@ def test_wrong_input() -> None:
         cluster(features[:, None], targets)
     with pytest.raises(ValueError, match=r"features and targets to be of shapes"):
         cluster_labels(torch.zeros(6, 3, 2), targets[:, None])
+    for wrong, what in ((features.long(), "floating point"), (features[:5], "as long as")):  # as for one label
+        with pytest.raises(ValueError, match=what):
+            cluster_labels(wrong, targets[:, None])
     with pytest.raises(ValueError, match=r"count to be a positive integer"):
         balanced_anchors(targets, 0)
     with pytest.raises(ValueError, match=r"targets to be of at least one sample that has the label"):

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
-from rectifier.distances import squared_distances
+from rectifier.distances import at_least_float32, squared_distances
 from rectifier.kmeans import NUMBERS, k_means
 
 CLUSTER_SIZE = 200
@@ -80,15 +80,15 @@ def cluster_labels(
     if targets.dim() != 2 or (features.dim() == 3 and features.shape[1] != targets.shape[1]):
         got = f"shapes {tuple(features.shape)} and {tuple(targets.shape)}"
         check.fail("features and targets", "of shapes (N, D) or (N, A, D) and (N, A)", got)
-    check.same_length("features", features, "targets", targets)
+    _check_features(features if features.dim() != 3 else features.flatten(1), "targets", targets)
     generator = Generator(features.device).manual_seed(seed)
     found: list[Clusters] = []
-    at_once = max(1, NUMBERS // max(1, len(features) * features.shape[-1]))
-    for labels in torch.arange(targets.shape[1], device="cpu").split(at_once):
-        members = {a: _members(targets[:, a]) for a in labels.tolist()}
-        groups = [columns.of_label(features, a)[rows] for a, own in members.items() for rows in own.values()]
-        wide = [group.float() if group.dtype in (torch.float16, torch.bfloat16) else group for group in groups]
-        clustered = iter(k_means(wide, [max(1, round(len(group) / size)) for group in groups], generator, fitted_on))
+    labels, at_once = range(targets.shape[1]), max(1, NUMBERS // max(1, len(features) * features.shape[-1]))
+    for first in labels[::at_once]:
+        members = {a: _members(targets[:, a].clamp(min=-1)) for a in labels[first : first + at_once]}
+        classes = [(a, rows) for a, own in members.items() for rows in own.values()]
+        groups = [at_least_float32(columns.of_label(features, a)[rows]) for a, rows in classes]
+        clustered = iter(k_means(groups, [max(1, round(len(group) / size)) for group in groups], generator, fitted_on))
         found += [
             _joined({c: (rows, *next(clustered)) for c, rows in own.items()}, features) for own in members.values()
         ]
@@ -96,9 +96,9 @@ def cluster_labels(
 
 
 def _members(own: Tensor) -> dict[int, Tensor]:
-    """Return the samples of each class of one label, in ascending order."""
-    classes, samples = own.clamp(min=-1).unique(return_counts=True)
-    by_class = own.clamp(min=-1).argsort(stable=True).split(samples.tolist())
+    """Return the samples of each class of one label, in ascending order; -1 is no class."""
+    classes, samples = own.unique(return_counts=True)
+    by_class = own.argsort(stable=True).split(samples.tolist())
     return {c: rows for c, rows in zip(classes.tolist(), by_class, strict=True) if c >= 0}
 
 

@@ -34,8 +34,13 @@ def unit(vectors: Tensor) -> Tensor:
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    vectors = vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors
+    vectors = at_least_float32(vectors)
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     # Not a small number in place of 0, as is common: the gradient would be multiplied by its inverse.
     scaled: Tensor = vectors / length.where(length > 0, 1)
     return scaled
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Leave half precision behind; float64 stays."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

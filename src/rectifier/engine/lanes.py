@@ -16,9 +16,8 @@ class Lane:
     """Enter it for whatever one of several trainings does; work on a GPU is only started meanwhile, not waited for."""
 
     def __init__(self, device: torch.device, seed: int, alike: Mapping[str, int]) -> None:
-        self.alike = (
-            alike  # this one and those beside it whose network, or whose loss, does the same with other numbers
-        )
+        # How many, this one among them, have a network, and a loss, that does the same with other numbers.
+        self.alike = alike
         self._host = torch.Generator().manual_seed(seed).get_state()
         self._random: torch.Generator | None = None
         if device.type == "cuda":

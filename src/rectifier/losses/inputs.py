@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
+from rectifier.distances import at_least_float32
 from rectifier.losses.gather import global_batch
 
 
@@ -37,8 +38,3 @@ def prepare(
 def no_autocast(tensor: Tensor) -> torch.autocast:
     """Keep autocast out of a loss: scores near 1 need float32's digits."""
     return torch.autocast(tensor.device.type if isinstance(tensor, Tensor) else "cpu", enabled=False)
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """Leave half precision behind; float64 stays."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rectifier import check
-from rectifier.distances import unit
-from rectifier.losses.inputs import at_least_float32, no_autocast
+from rectifier.distances import at_least_float32, unit
+from rectifier.losses.inputs import no_autocast
 
 MARGINS = (0.1, 0.2, 0.3)
 """Ours, for the publication at hand gives none: squared distances of unit vectors lie in [0, 4], classes apart most."""

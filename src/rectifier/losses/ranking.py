@@ -9,12 +9,12 @@ from torch import Tensor
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
-from rectifier.distances import squared_distances, unit
+from rectifier.distances import at_least_float32, squared_distances, unit
 from rectifier.labels import LabelSpace
 from rectifier.losses import chunks
 from rectifier.losses.design import check_reduction, reduce_labels
 from rectifier.losses.entropy import CrossEntropy
-from rectifier.losses.inputs import at_least_float32, no_autocast, prepare
+from rectifier.losses.inputs import no_autocast, prepare
 from rectifier.losses.objective import LossParts
 from rectifier.losses.sample import label_means
 from rectifier.losses.triplet import check_margin, required

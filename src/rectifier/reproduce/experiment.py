@@ -46,6 +46,15 @@ class Cell:
     against: str | tuple[str, str] | None = None
     choose: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        return place_name((self.row, self.column))
+
+
+def place_name(place: Sequence[str]) -> str:
+    """Return a row and a column in one, either of which may be empty."""
+    return " ".join(filter(None, place))
+
 
 @dataclass(frozen=True)
 class Laboratory:

@@ -110,8 +110,8 @@ def draw_ranking(outcome: Outcome, cells: Sequence[Cell]) -> None:
 
 def _ranked_name(outcome: Outcome, cell: Cell) -> str:
     """Return a cell's name; gains are counted from the first cell, where nothing else is said."""
-    base, name = outcome.base(cell), f"{cell.row} {cell.column}".strip()
-    return name if base in (None, outcome.experiment.cells[0]) else f"{name}\n(gain over {base.row})"
+    base = outcome.base(cell)
+    return cell.name if base in (None, outcome.experiment.cells[0]) else f"{cell.name}\n(gain over {base.row})"
 
 
 def _level(axis: Axes, found: Sequence[Found], shift: float, name: str, marker: str, colour: str) -> None:

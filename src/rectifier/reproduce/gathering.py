@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rectifier import atomic, check
+from rectifier.reproduce.experiment import place_name
 from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record
 from rectifier.runs.atomic import read_json
@@ -65,12 +66,12 @@ _TOLD = (
 def _remarks(outcome: Outcome) -> list[str]:
     """Name the runs that diverged, and those whose networks have stopped looking at their images, for some labels."""
     blind = [
-        f"{' '.join(filter(None, where))}, seed {seed} ({check.amount(record['blind'], 'label')})"
+        f"{place_name(where)}, seed {seed} ({check.amount(record['blind'], 'label')})"
         for where, by_seed in outcome.records.items()
         for seed, record in by_seed.items()
         if record.get("blind")
     ]
-    diverged = [f"{' '.join(filter(None, where))}, seed {seed}" for *where, seed in outcome.diverged]
+    diverged = [f"{place_name(where)}, seed {seed}" for *where, seed in outcome.diverged]
     told = {
         "Logits that are the same for every image": blind,  # they are in the means
         "Diverged, and in no mean": diverged,
@@ -82,7 +83,7 @@ def _choices(outcome: Outcome) -> list[str]:
     if not outcome.chosen:
         return []
     told = [
-        f"{' '.join(filter(None, where))}: {', '.join(f'{key} {value}' for key, value in chosen.items())}"
+        f"{place_name(where)}: {', '.join(f'{key} {value}' for key, value in chosen.items())}"
         for where, chosen in outcome.chosen.items()
     ]
     return [f"Chosen on validation, by runs of other seeds: {'; '.join(told)}."]

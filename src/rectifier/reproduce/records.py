@@ -22,6 +22,7 @@ from rectifier.training.outcome import blind_labels
 Record = dict[str, Any]
 _METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
 _DIGITS = 5
+_KINDS = ("real data", "the small versions on generated data")
 
 
 def key_of(config: Config) -> str:
@@ -106,11 +107,17 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)
 
 
-def read_records(folder: Path, own: Path | None = None) -> dict[str, Record]:
-    """Return the records of all results in a folder, by key: experiments share runs. Those of ``own`` come first."""
+def read_records(folder: Path, own: Path | None = None, *, quick: bool = False) -> dict[str, Record]:
+    """Return the records of all results in a folder, by key: experiments share runs. Those of ``own`` come first.
+
+    Results of generated data (``quick``) and of real data do not lie in one folder.
+    """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: (path == own, path)):
         content = read_json(path)
+        if isinstance(content, dict) and "experiment" in content and content.get("quick", False) != quick:
+            wanted, there = _KINDS[quick], _KINDS[not quick]
+            check.fail("--results", f"a folder for {wanted} alone", f"{folder}, whose {path.name} is of {there}")
         listed = content.get("runs") if isinstance(content, dict) else None
         if isinstance(listed, list):
             found |= {
@@ -119,19 +126,6 @@ def read_records(folder: Path, own: Path | None = None) -> dict[str, Record]:
                 if isinstance(one, dict) and "key" in one
             }
     return found
-
-
-def check_kind(folder: Path, quick: bool) -> None:
-    """Refuse to put results of generated data beside those of real data."""
-    for path in sorted(folder.glob("*.json")):
-        content = read_json(path)
-        if isinstance(content, dict) and "experiment" in content and content.get("quick", False) != quick:
-            kinds = ("real data", "the small versions on generated data")
-            check.fail(
-                "--results",
-                f"a folder for {kinds[quick]} alone",
-                f"{folder}, whose {path.name} is of {kinds[not quick]}",
-            )
 
 
 def write_results(path: Path, facts: Mapping[str, Any], lists: Mapping[str, Iterable[Record]]) -> None:

@@ -87,19 +87,15 @@ def ranking(remark: str = "") -> Show:
             gains = [outcome.gain(cell, rule) for rule in ("argmax", PREFERRED)]
             texts = ["" if gain is None else spread(gain, signed=True) for gain in gains]
             base = outcome.base(cell)
-            lines.append([_name(cell), *scores, *texts, "" if base is None else base.row])
+            lines.append([cell.name, *scores, *texts, "" if base is None else base.row])
         figures.draw_ranking(outcome, cells)
         picture = f"![scores and gains of all]({outcome.name}.png)"
         ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
-        left = [_name(cell) for cell in outcome.experiment.cells if cell not in cells]
+        left = [cell.name for cell in outcome.experiment.cells if cell not in cells]
         missing = f"Not measured yet: {', '.join(left)}." if left else ""
         return "\n\n".join(filter(None, [picture, ranked, markdown_table(heads, lines), missing, remark]))
 
     return show
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.row} {cell.column}".strip()
 
 
 def validation(taken: Mapping[str, str]) -> Show:
@@ -242,7 +238,7 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
             for rule in RULE_WORDS:
                 gain = outcome.gain(cell, rule)
                 texts += [spread(outcome.score(cell, rule)), spread(gain, signed=True) if gain else ""]
-            lines.append([_name(cell), *texts, paper_text(paper_of(cell))])
+            lines.append([cell.name, *texts, paper_text(paper_of(cell))])
         picture = f"![class-balanced accuracy over {parameter}]({outcome.name}.png)"
         return "\n\n".join(filter(None, [picture, markdown_table(heads, lines), remark]))
 

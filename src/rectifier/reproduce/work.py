@@ -13,28 +13,15 @@ from rectifier.compare.suite import Planned, RunGroup, missing_groups, train_gro
 from rectifier.config import Config
 from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
 from rectifier.reproduce.gathering import write_page
+from rectifier.reproduce.ledger import Ledger, Place
 from rectifier.reproduce.outcome import Outcome
-from rectifier.reproduce.records import (
-    LISTS,
-    Record,
-    check_kind,
-    diverged_record,
-    key_of,
-    placed,
-    read_records,
-    record_of,
-    write_results,
-)
+from rectifier.reproduce.records import Record, diverged_record, key_of, record_of
 from rectifier.reproduce.views import headline
-from rectifier.runs.atomic import read_json
 from rectifier.runs.folder import Run
 from rectifier.training import data_settings, fingerprints
 
 CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
-
-MOST_SEEDS = 20
-"""Those below it are shown where they are recorded, however many are asked for."""
 
 Where = tuple[str, str]
 
@@ -89,16 +76,9 @@ class _Work:
 
     def __init__(self, name: str, experiment: Experiment, request: Request) -> None:
         self._name, self._experiment, self._request = name, experiment, request
-        check_kind(request.results, request.quick)
-        self._path = request.results / f"{name}.json"
-        self._known = {} if request.again else read_records(request.results, self._path)
-        # What was recorded stays in the file until it is replaced, whatever interrupts the work.
-        self._before: dict[str, Any] = read_json(self._path) if self._path.is_file() else {}
+        self._ledger = Ledger(request.results / f"{name}.json", quick=request.quick, again=request.again)
         self._recipes: dict[str, dict[str, Any]] = {}
         self._chosen: dict[Where, dict[str, Any]] = {}
-        self._candidates: dict[str, Record] = {}
-        self._found: dict[str, Any] = self._before.get("found") or {}
-        self._measured_in: list[str] = self._before.get("measured") or []  # the runs that it was found in
         self._again: dict[str, Path] = {}
         self._prints: dict[str, frozenset[str] | None] = {}
         self._together = 1 if experiment.alone else request.together
@@ -110,7 +90,7 @@ class _Work:
         if self._experiment.measure is not None and self._request.train:
             self._measure()
         self._trained(self._all_configs())
-        outcome = self._outcome()
+        outcome = self._outcome(self._current())
         if self._request.train or outcome.all_records or outcome.found:
             self._write()
             write_page(outcome, self._request.quick)
@@ -146,17 +126,20 @@ class _Work:
             index: [(values, [self._config(one.cell, seed, values) for seed in seeds]) for values in one.combinations]
             for index, one in enumerate(asked)
         }
+        candidates: dict[str, Record] = {}
         for wanted in (True, False):
             indices = [index for index, one in enumerate(asked) if one.wanted == wanted]
             configs = [config for index in indices for _, those in tried[index] for config in those]
-            self._candidates |= self._trained(configs, scored=False) if wanted else self._recorded(configs)
+            if wanted:
+                self._trained(configs, scored=False)
+            candidates |= self._ledger.consider(map(key_of, configs))
 
         def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
-            records = [self._candidates.get(key_of(config)) for config in candidate[1]]
-            known = [record["liking"] for record in records if record is not None]
+            keys = map(key_of, candidate[1])
+            known = [candidates[key]["liking"] for key in keys if key in candidates]
             return sum(known) / len(known) if len(known) == len(seeds) else -1.0  # where not all may be trained
 
-        best = {index: max(candidates, key=liking) for index, candidates in tried.items()}
+        best = {index: max(values, key=liking) for index, values in tried.items()}
         return {
             (asked[index].cell.row, asked[index].cell.column): candidate[0]
             for index, candidate in best.items()
@@ -174,7 +157,7 @@ class _Work:
         own = not cell.choose or (cell.row, cell.column) in self._chosen
         return own and (not self._experiment.recipe or cell.column in self._recipes)
 
-    def _keys(self, seeds: Iterable[int]) -> dict[tuple[str, str, int], str]:
+    def _keys(self, seeds: Iterable[int]) -> dict[Place, str]:
         cells = list(filter(self._is_settled, self._experiment.cells))
         return {(cell.row, cell.column, s): key_of(self._config(cell, s)) for cell in cells for s in seeds}
 
@@ -187,22 +170,21 @@ class _Work:
 
     # Runs.
 
-    def _trained(self, configs: Sequence[Config], scored: bool = True) -> dict[str, Record]:
-        """Return the records of some runs; those that are not known are trained."""
+    def _trained(self, configs: Sequence[Config], scored: bool = True) -> None:
+        """Train the runs that are not known."""
         wanted = {key_of(config): config for config in configs}
         self._forget_other_data(wanted)
-        missing = [self._planned(key, config) for key, config in wanted.items() if key not in self._known]
-        self._train(missing, scored)
-        return self._recorded(configs)
+        self._train([self._planned(key, config) for key, config in wanted.items() if key not in self._ledger], scored)
 
     def _train(self, planned: Sequence[Planned], scored: bool = True) -> None:
         """Train what is not finished, and record what is; a run that diverges is recorded as one that did."""
-        self._note([run for run in planned if Run(run.folder).is_finished], scored)
+        for run in planned:
+            if Run(run.folder).is_finished:
+                self._ledger.keep(record_of(Run(run.folder)), scored)
         for group in missing_groups(planned, self._together) if self._request.train else ():
-            reason = _trained_or_why_not(group)
-            self._note([run for run in group.runs if reason is None or Run(run.folder).is_finished], scored)
-            if reason is not None:
-                self._note_diverged([run for run in group.runs if not Run(run.folder).is_finished], reason, scored)
+            reasons = _trained_or_why_not(group)
+            for run in group.runs:
+                self._ledger.keep(_record(run, reasons), scored)
             self._write()
 
     def _forget_other_data(self, wanted: Mapping[str, Config]) -> None:
@@ -211,9 +193,9 @@ class _Work:
             return
         unlike = 0
         for key, config in wanted.items():
-            there = self._fingerprints(config) if key in self._known else None
-            if there is not None and self._known[key]["data"]["fingerprint"] not in there:
-                del self._known[key]
+            there = self._fingerprints(config) if key in self._ledger else None
+            if there is not None and self._ledger[key]["data"]["fingerprint"] not in there:
+                self._ledger.forget(key)
                 unlike += 1
         if unlike:
             console.say(f"{check.amount(unlike, 'recorded run')} of other images than those here: trained anew.")
@@ -227,25 +209,6 @@ class _Work:
             except FileNotFoundError:
                 self._prints[told] = None
         return self._prints[told]
-
-    def _recorded(self, configs: Sequence[Config]) -> dict[str, Record]:
-        return {key: self._known[key] for config in configs if (key := key_of(config)) in self._known}
-
-    def _note(self, runs: Sequence[Planned], scored: bool) -> None:
-        for run in runs:
-            record = record_of(Run(run.folder))
-            if not scored:  # it is there to be chosen from, and its test scores are not looked at
-                record.pop("test")
-                self._candidates[record["key"]] = record
-            self._known[record["key"]] = record
-
-    def _note_diverged(self, runs: Sequence[Planned], reason: str, scored: bool) -> None:
-        for run in runs:
-            console.say(f"{run.name} diverged, and is recorded so; --again trains it anew. {reason}")
-            record = diverged_record(Run(run.folder), reason)
-            self._known[record["key"]] = record
-            if not scored:
-                self._candidates[record["key"]] = record
 
     def _planned(self, key: str, config: Config) -> Planned:
         told = "".join(f" {name}={value}" for name, value in config.method_options.items())
@@ -262,9 +225,9 @@ class _Work:
         if self._request.only:
             console.say("What is measured beside scores needs all runs: it is done without --only.")
             return
-        wanted = sorted(self._keys(self._seeds).values())
-        if not self._found or wanted != self._measured_in or self._request.again:
-            self._found, self._measured_in = self._measured(), wanted
+        wanted, ledger = sorted(self._keys(self._seeds).values()), self._ledger
+        if not ledger.found or wanted != ledger.measured_in or self._request.again:
+            ledger.found, ledger.measured_in = self._measured(), wanted
 
     def _measured(self) -> dict[str, Any]:
         laboratory = Laboratory(
@@ -283,63 +246,60 @@ class _Work:
         """
         cell = self._experiment.cell(row, column)
         configs = {key_of(config): config for config in (self._config(cell, seed) for seed in self._seeds)}
-        sound = [key for key in configs if "diverged" not in self._known.get(key, {})]
+        sound = [key for key in configs if key not in self._ledger or "diverged" not in self._ledger[key]]
         planned = [self._planned(key, configs[key]) for key in sound]
         self._train(planned)
         return [Run(run.folder) for run in planned if Run(run.folder).is_finished]
 
     # Results.
 
-    def _outcome(self) -> Outcome:
+    def _current(self) -> dict[Place, Record]:
+        """Return what is recorded of the cells as they are: of more seeds, too, than are asked for."""
+        seeds = {*self._seeds, *self._ledger.seeds()}.difference(CHOICE_SEEDS)
+        return self._ledger.current(self._keys(sorted(seeds)))
+
+    def _outcome(self, current: Mapping[Place, Record]) -> Outcome:
         records: dict[Where, dict[int, Record]] = {}
-        diverged: list[tuple[str, str, int]] = []
-        for (row, column, seed), record in self._current().items():
-            if "diverged" in record:
-                diverged.append((row, column, seed))
-            else:
+        for (row, column, seed), record in current.items():
+            if "diverged" not in record:
                 records.setdefault((row, column), {})[seed] = record
+        diverged = [place for place, record in current.items() if "diverged" in record]
         results = self._request.results
         chosen = {("all", column): values for column, values in self._recipes.items()} | self._chosen
-        return Outcome(self._name, self._experiment, records, chosen, self._found, results, diverged)
-
-    def _current(self) -> dict[tuple[str, str, int], Record]:
-        """Return what is recorded of the cells as they are; what is not trained anew yet is what it was."""
-        before = self._recorded_before() | self._known
-        keys = self._keys(range(max(MOST_SEEDS, len(self._seeds))))
-        known = {where: before[key] for where, key in keys.items() if key in before}
-        return {where: record for where, record in known.items() if "test" in record or "diverged" in record}
-
-    def _recorded_before(self) -> dict[str, Record]:
-        return {one["key"]: one for part in LISTS for one in self._before.get(part, ())}
+        return Outcome(self._name, self._experiment, records, chosen, self._ledger.found, results, diverged)
 
     def _write(self) -> None:
-        outcome = self._outcome()
+        current = self._current()
+        outcome = self._outcome(current)
         facts = {
             "experiment": self._name,
             "title": self._experiment.title,
             "headline": headline(outcome),
             "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
             "quick": self._request.quick,
-            "found": self._found,
-            "measured": self._measured_in,
         }
-        current = reversed(self._current().items())  # two cells may share a run, which is listed for the first
-        runs = list(reversed({one["key"]: placed(one, row, column) for (row, column, _), one in current}.values()))
-        of_now = {record["key"] for record in runs} | set(self._candidates)
-        before = [one for key, one in self._recorded_before().items() if key not in of_now]
-        candidates = list(self._candidates.values())
-        write_results(self._path, facts, {"runs": runs, "candidates": candidates, "superseded": before})
+        runs = self._ledger.write(facts, current)
         if self._request.train and not self._request.quick:
-            console.say(f"{self._path}: {len(runs)} runs")
+            console.say(f"{self._ledger.path}: {runs} runs")
 
 
-def _trained_or_why_not(group: RunGroup) -> str | None:
-    """Train a group; return what a run died of that diverged, which keeps no other from its own."""
+def _trained_or_why_not(group: RunGroup) -> list[str]:
+    """Train a group; return what runs died of that diverged, which keeps no other from its own."""
     try:
         train_group(group)
     except FloatingPointError as error:
-        return str(error).splitlines()[0]
-    return None
+        return str(error).splitlines()
+    return []
+
+
+def _record(run: Planned, reasons: Sequence[str]) -> Record:
+    """Return the record of a run that has been trained, to its end or until it diverged."""
+    trained = Run(run.folder)
+    if trained.is_finished or not reasons:
+        return record_of(trained)
+    reason = next((reason for reason in reasons if str(run.folder) in reason), reasons[0])
+    console.say(f"{run.name} diverged, and is recorded so; --again trains it anew. {reason}")
+    return diverged_record(trained, reason)
 
 
 def _has(cell: Cell, text: str) -> bool:

@@ -1,0 +1,76 @@
+"""Ledger: what is recorded of an experiment's runs, before and now, and the file that it stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rectifier.reproduce.records import LISTS, Record, placed, read_records, write_results
+from rectifier.runs.atomic import read_json
+
+Place = tuple[str, str, int]
+"""Row, column and seed."""
+
+
+class Ledger:
+    """The records of an experiment; what was recorded stays in its file until it is replaced.
+
+    Args:
+        path: of the experiment's file; beside it lie those of others, with whom it may share runs.
+        quick: whether it is the small version.
+        again: whether what was recorded counts as not known.
+    """
+
+    def __init__(self, path: Path, *, quick: bool, again: bool) -> None:
+        self.path = path
+        recorded = read_records(path.parent, path, quick=quick)
+        content: dict[str, Any] = read_json(path) if path.is_file() else {}
+        self.found: dict[str, Any] = content.get("found") or {}  # beside scores
+        self.measured_in: list[str] = content.get("measured") or []  # the runs that it was found in
+        self._own = {one["key"]: one for part in LISTS for one in content.get(part, ())}  # as they were
+        self._known = {} if again else recorded
+        self._candidates: dict[str, Record] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._known
+
+    def __getitem__(self, key: str) -> Record:
+        return self._known[key]
+
+    def forget(self, key: str) -> None:
+        del self._known[key]
+
+    def keep(self, record: Record, scored: bool) -> None:
+        """Record a run that is scored, or one that is there to be chosen from: its test scores are not looked at."""
+        if not scored:
+            record.pop("test", None)
+            self._candidates[record["key"]] = record
+        self._known[record["key"]] = record
+
+    def consider(self, keys: Iterable[str]) -> dict[str, Record]:
+        """Return what is known of runs that validation chooses from, and list it as such."""
+        known = {key: self._known[key] for key in keys if key in self._known}
+        self._candidates |= known
+        return known
+
+    def seeds(self) -> set[int]:
+        """Return the seeds of all that is recorded."""
+        return {record["seed"] for record in (self._own | self._known).values() if "seed" in record}
+
+    def current(self, keys: Mapping[Place, str]) -> dict[Place, Record]:
+        """Return what is recorded of these runs; what is not trained anew yet is what it was."""
+        recorded = self._own | self._known
+        there = {place: recorded[key] for place, key in keys.items() if key in recorded}
+        return {place: record for place, record in there.items() if "test" in record or "diverged" in record}
+
+    def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> int:
+        """Write the file: facts, what is current, and apart from it what settings of before had; count the runs."""
+        runs: dict[str, Record] = {}
+        for (row, column, _), record in current.items():
+            runs.setdefault(record["key"], placed(record, row, column))  # two cells may share it
+        superseded = [one for key, one in self._own.items() if key not in runs and key not in self._candidates]
+        found = {"found": self.found, "measured": self.measured_in}
+        lists = {"runs": runs.values(), "candidates": self._candidates.values(), "superseded": superseded}
+        write_results(self.path, {**facts, **found}, lists)
+        return len(runs)
