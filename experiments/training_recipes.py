@@ -32,9 +32,10 @@ TRIED = {
             "SGD, rate 0.02, decay 0.002": {**_SGD, "lr": 0.02, "weight_decay": 0.002},
             "SGD, rate 0.02, dropout": {**_SGD, "lr": 0.02, "network.dropout": 0.5},
             "SGD, rate 0.05": {**_SGD, "lr": 0.05},
-            "AdamW, rate 0.0003, 15 epochs": {"lr": 0.0003},
-            "AdamW, rate 0.0005, 15 epochs": {},
-            "AdamW, rate 0.0005": {"epochs": 30},
+            "AdamW, rate 0.0003, 15 epochs": {"lr": 0.0003, "epochs": 15},
+            "AdamW, rate 0.0005, 15 epochs": {"lr": 0.0005, "epochs": 15},
+            "AdamW, rate 0.0005, 10 epochs": {"lr": 0.0005, "epochs": 10},
+            "AdamW, rate 0.0005": {"lr": 0.0005, "epochs": 30},
         },
     ),
 }
