@@ -72,9 +72,9 @@ EXPERIMENT = Experiment(
     title="CRL that ends in constant answers, on CelebA: divergence, dead units, or something else",
     source="Beyond the paper: when CRL helps",
     about=(
-        "Ten epochs. Where it happens, features differ less and less from image to image in the first epoch, and"
-        " rectification comes to rest at its margin: hard mining among features that mean nothing yet pulls them to a"
-        " point, as is known from triplet losses. Nothing diverges, and units die afterwards, or not."
+        "Ten epochs. Where it happens, features hardly differ from image to image, rectification rests at its margin,"
+        " and many units are dead, but not all: hard mining among features that mean nothing yet pulls them to a point,"
+        " as is known from triplet losses. Nothing diverges."
     ),
     show=show,
     settings={**CELEBA, "method": "crl", "epochs": 10, "validate_every": 2, "features": True, "select": "last"},

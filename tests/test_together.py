@@ -18,8 +18,9 @@ from rectifier.engine import course
 from rectifier.engine import fit as fitting
 from rectifier.engine.interrupt import Stopped
 from rectifier.networks.retrained import RetrainedClassifier
+from rectifier.runs import results
 from rectifier.runs.folder import Run
-from rectifier.training import Wanted, stages, start, train, train_together, why_not_together
+from rectifier.training import Wanted, outcome, stages, start, train, train_together, why_not_together
 from test_training import RESTLESS, SHAPES, assert_same, config, spoil_step
 
 SEEDS = (0, 3, 7)
@@ -182,21 +183,53 @@ def test_scoring_several_leaves_the_threads_as_they_were(tmp_path: Path) -> None
         torch.set_num_threads(before)
 
 
-def test_runs_too_large_for_the_device_are_trained_one_after_another(
+def test_runs_too_large_for_the_device_are_trained_half_after_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare, prepared = stages._parts, 0
+    prepare, train_networks, room = stages._parts, start.train_networks, 0
+    groups: list[int] = []
+
+    def small(fabric: Any, group: Any, profile: bool = False) -> Any:
+        nonlocal room
+        room = 2
+        groups.append(len(group))
+        return train_networks(fabric, group, profile)
 
     def crowded(*arguments: Any) -> Any:
-        nonlocal prepared
-        prepared += 1
-        if prepared == 3:
+        nonlocal room
+        room -= 1
+        if room < 0:
             raise torch.OutOfMemoryError
         return prepare(*arguments)
 
+    monkeypatch.setattr(start, "train_networks", small)
     monkeypatch.setattr(stages, "_parts", crowded)
-    for run, other in zip(train_together(wanted(tmp_path / "together")), alone(tmp_path / "alone"), strict=True):
+    seeds = (*SEEDS, 8, 9)
+    together = train_together(wanted(tmp_path / "together", seeds))
+    assert groups == [5, 2, 3, 1, 2]
+    for run, other in zip(together, alone(tmp_path / "alone"), strict=False):
         assert_same(run, other)
+    assert all(run.is_finished for run in together)
+
+
+def test_one_run_too_large_for_the_device_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(stages, "_parts", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        train_together(wanted(tmp_path))
+
+
+def test_scored_in_other_processes_is_scored_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = train_together(wanted(tmp_path / "here", SEEDS[:2], epochs=1))
+    monkeypatch.setattr(outcome, "SCORED_APART", 0)
+    monkeypatch.setattr(outcome, "available_cores", lambda: 2)  # with one, there is but this process
+    monkeypatch.setattr(results, "fit_rules", None)  # of this process
+    apart = train_together(wanted(tmp_path / "apart", SEEDS[:2], epochs=1))
+    for run, other in zip(here, apart, strict=True):
+        assert run.metrics == other.metrics
+        assert run.rules == other.rules
 
 
 @pytest.mark.parametrize(

@@ -168,4 +168,5 @@ def _number(text: str) -> float | None:
 def _finish(axis: Any) -> None:
     light_grid(axis)
     if axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, fontsize=8)
+        # Above: there are lines, points or bars everywhere inside.
+        axis.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)

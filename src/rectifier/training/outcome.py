@@ -6,7 +6,6 @@ Where features decide in place of the classifier, what they decide by is fitted 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
@@ -30,6 +29,9 @@ from rectifier.training.job import Job
 HELD_OUT = ("validation", "test")
 _SAME = 0.05  # logits that differ by less from image to image hardly depend on it, and in bfloat16 by rounding alone
 _AT_ONCE = 8192  # images whose pixels are in memory together
+
+SCORED_APART = 2**18
+"""Logits of a part from which on runs are scored in processes of their own: fewer are scored before one has begun."""
 
 
 def finish(fabric: Fabric, jobs: Sequence[Job], runs: Sequence[Run]) -> None:
@@ -77,20 +79,17 @@ def _by_gradients(fabric: Fabric, job: Job) -> tuple[dict[str, Predictions], Dec
 
 
 def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> Iterator[tuple[dict[str, Any], ...]]:
-    """Yield rules and metrics of each; several are scored at the same time, each on a core of its own."""
+    """Yield rules and metrics of each. Several are scored at the same time, where that is more than a moment's work.
 
-    def score(job: Job, own: dict[str, Predictions]) -> tuple[dict[str, Any], ...]:
-        return score_predictions(own, job.counts, job.config.method)
-
-    if len(jobs) < 2:
-        yield from map(score, jobs, found)
+    Each in a process of its own: threads would wait for each other at thousands of small steps.
+    """
+    asked = [(own, job.counts, job.config.method) for job, own in zip(jobs, found, strict=True)]
+    if len(asked) < 2 or max(part.logits.numel() for own in found for part in own.values()) < SCORED_APART:
+        yield from (score_predictions(*one) for one in asked)
         return
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(available_cores(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(score, jobs, found)
-    finally:
-        torch.set_num_threads(threads)
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    yield from Parallel(min(len(asked), available_cores()))(delayed(score_predictions)(*one) for one in asked)
 
 
 def _tell_blind(predictions: Predictions, rectified: bool) -> None:

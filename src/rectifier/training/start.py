@@ -62,19 +62,22 @@ def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> lis
     """Train runs on the same data side by side on one device, and return them finished.
 
     They may differ in ``OWN``: their seed, method, rate, length and so on. Each ends as if it were alone, up to
-    rounding, and goes on where it was stopped. Runs that do not fit on the device together are trained one after
-    another.
+    rounding, and goes on where it was stopped. Where the device has no memory for all of them, they are trained
+    half after half.
     """
     wanted = [replace(each, config=each.config.anchored()) for each in wanted]
     check_alike(wanted)
     _check_folders(wanted)
     if not _fitted_together(wanted, title):
-        console.say(f"The device has no memory for {len(wanted)} runs at once; they are trained one after another.")
+        half = len(wanted) // 2
+        console.say(
+            f"The device has no memory for {len(wanted)} runs at once: first {half}, then {len(wanted) - half}."
+        )
         gc.collect()
         with diverged_at_the_end() as diverged:
-            for each in wanted:
+            for part in (wanted[:half], wanted[half:]):
                 with diverged():
-                    _launched([each], f"{title or each.out}, {each.config.method}, seed {each.config.seed}")
+                    train_together(part, title=title)
     return [Run.open(each.out) for each in wanted]
 
 
