@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,11 @@ SHAPES: dict[str, tuple[list[int], tuple[int, int, int]]] = {
     "deepid2": ([2] * 40, (55, 47, 3)),
 }
 IN_A_ROW = 10  # steps that are timed at a time on a GPU, as training takes them: the host does not wait after each
+KINDS: dict[str, Collection[str] | None] = {
+    "eager": None,
+    "captured": (),
+    "captured, compiled": ("network", "loss"),
+}
 OPTIONS: dict[str, dict[str, Any]] = {"ce": {}, "crl": {"eta": 0.5}}
 KNOWN = Normalisation((0.5,) * 3, (0.25,) * 3)  # as one would write it down
 
@@ -85,27 +90,32 @@ def made_data(network: str, samples: int) -> ImageData:
 
 
 def step_of(fabric: Fabric, network: str, method: str, kind: str) -> EagerStep | CapturedStep:
-    """Return the engine's step on a new network."""
-    sizes, shape = SHAPES[network]
+    return engine_step(fabric, network, method, *SHAPES[network], KINDS[kind])
+
+
+def engine_step(
+    fabric: Fabric,
+    network: str,
+    method: str,
+    sizes: list[int],
+    shape: tuple[int, int, int],
+    compiled: Collection[str] | None,
+) -> EagerStep | CapturedStep:
+    """Return the engine's step on a new network: captured, some of it compiled; None is a step as it is written."""
     space, config = LabelSpace.from_sizes(sizes), Config("digits")
     bare = build_network(network, space, shape, seed=0).to(fabric.device, memory_format=torch.channels_last)
     objective = build_objective(method, counts_of(sizes), space, **OPTIONS[method]).to(fabric.device)
     wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, config, 0.01))
     tally = Tally(len(sizes), fabric.device)
-    eager = EagerStep(
-        fabric,
-        Trained(bare, wrapped, optimizer, objective, None),
-        None,
-        tally,
-        ("network", "loss") if "compiled" in kind else (),
-    )
-    return CapturedStep(eager, may_give_up=False) if "captured" in kind else eager
+    trained = Trained(bare, wrapped, optimizer, objective, None)
+    eager = EagerStep(fabric, trained, None, tally, compiled or ())
+    return eager if compiled is None else CapturedStep(eager, may_give_up=False)
 
 
 def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
     """Return milliseconds by network and by method and kind of step."""
     cuda = fabric.device.type == "cuda"
-    kinds = ("eager", "captured", "captured, compiled") if cuda else ("eager",)
+    kinds = KINDS if cuda else ("eager",)
     found = {}
     for network, (sizes, shape) in SHAPES.items():
         batch = made_batch(sizes, shape, fabric.device)

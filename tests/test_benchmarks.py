@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compiling
 import pytest
 import rivals
 import torch
@@ -28,3 +29,12 @@ def test_the_loop_over_triplets_gives_our_value() -> None:
     torch.testing.assert_close(
         rivals.triplet_loop(batch.logits, batch.targets, [3]), class_rectification_loss(batch.logits, batch.targets)
     )
+
+
+def test_compiling_pays_where_both_have_taken_as_long() -> None:
+    found = {"wait_s": {"as it is": 2.0, "network": 32.0}, "step_ms": {"as it is": 4.3, "network": 3.4}}
+    steps = compiling.pays_from(found, "as it is", "network")
+    assert steps is not None
+    taken = [1e3 * found["wait_s"][name] + steps * found["step_ms"][name] for name in found["wait_s"]]
+    assert taken[0] == pytest.approx(taken[1])
+    assert compiling.pays_from(found, "network", "as it is") is None
