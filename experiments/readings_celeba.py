@@ -1,5 +1,7 @@
 """When CRL helps on CelebA."""
 
+from typing import Any
+
 from rectifier.reproduce import Cell, Experiment, views
 
 from .readings import BASE, readings
@@ -12,10 +14,21 @@ def for_several_labels(omega: float) -> list[Cell]:
     """Return readings that differ where there are several labels; ``omega`` is the mean imbalance of the data's."""
     alike = {"method": "crl", "alpha": round(ETA * omega, 4)}
     on_features = {"method": "crl-instance-relative+logit-adjustment", "eta": 0.01}  # the eta of the tables
+    random: dict[str, Any] = {
+        "method": "crl",
+        "eta": ETA,
+        "mining": "random",
+    }  # pairs can bear more weight than hard ones
     return [
         Cell("CRL, one mean over all labels", settings={"method": "crl", "eta": ETA, "pooled": True}, against=BASE),
         Cell("CRL, the same weight for all labels", settings=alike, against=BASE),
         Cell("CRL on features with logit adjustment", settings=on_features, against="logit adjustment"),
+        Cell("CRL, random pairs, eta 0.5", settings={**random, "eta": 0.5}, against=BASE),
+        Cell(
+            "CRL, random pairs, with logit adjustment",
+            settings={**random, "method": "crl+logit-adjustment"},
+            against="logit adjustment",
+        ),
     ]
 
 
