@@ -1,7 +1,7 @@
 """What a training with CRL costs beside one with LMLE."""
 
-from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome
-from rectifier.reproduce.times import TIME_REMARK, time_of_run, time_table
+from rectifier.reproduce import Cell, Experiment, Outcome
+from rectifier.reproduce.times import TIME_REMARK, time_table, times_of
 
 from .paper import HOURS
 from .recipes import CELEBA, FASHION, FASHION_ETA, QUICK_LABELS
@@ -16,17 +16,11 @@ DATA = {
 }
 
 
-def measure(laboratory: Laboratory) -> dict:
-    return {
-        data: {row: {str(run.config.seed): time_of_run(run) for run in laboratory.runs(row, data)} for row in METHODS}
-        for data in DATA
-    }
-
-
 def show(outcome: Outcome) -> str:
-    if not outcome.found:
-        return "Nothing has been timed yet."
-    tables = [f"## {data}\n\n{time_table(outcome.found[data], 'CRL', hours)}" for data, (_, hours) in DATA.items()]
+    tables = [
+        f"## {data}\n\n{time_table(times_of(outcome, METHODS, data), 'CRL', hours)}"
+        for data, (_, hours) in DATA.items()
+    ]
     return "\n\n".join([*tables, TIME_REMARK])
 
 
@@ -48,6 +42,5 @@ EXPERIMENT = Experiment(
         for row, method in METHODS.items()
     ],
     quick={**QUICK_LABELS, "batch_size": 60},
-    measure=measure,
     alone=True,
 )

@@ -27,8 +27,6 @@ def measure(laboratory: Laboratory) -> dict:
 
 
 def show(outcome: Outcome) -> str:
-    if not outcome.found:
-        return "Nothing has been counted yet."
     found = outcome.found
     series = {found["made"]: found["series"]} if found["series"] else {}
     drawn = draw_distributions(found["labels"], series, outcome.folder / f"{outcome.name}.png")

@@ -34,8 +34,6 @@ def _name(one):
 
 def show(outcome):
     found = outcome.found
-    if not found:
-        return "Nothing is measured yet."
     heads = ["rare class", "1 : x", "images", f"{BASE} misses", f"{OTHER} alone finds", f"{BASE} alone finds"]
     heads += ["balance", f"{BASE}, false alarms", f"{OTHER}, false alarms"]
     parts = [

@@ -17,8 +17,6 @@ def measure(laboratory):
 
 def show(outcome):
     found = outcome.found
-    if not found:
-        return "Nothing is measured yet."
     neighbourhoods.draw_maps(found, outcome.folder / f"{outcome.name}.png")
     named = {role: f"{one['name']} ({one['images']})" for role, one in found["classes"].items()}
     heads = {

@@ -30,8 +30,6 @@ def measure(laboratory: Laboratory) -> dict:
 
 
 def show(outcome: Outcome) -> str:
-    if not outcome.found:
-        return "Nothing has been counted yet."
     found = outcome.found
     labels = [label_table(spec, facts) for spec, facts in found["here"].items() if len(facts["sizes"]) > 1]
     missing = not_here_text(found["not_here"], outcome.name)
@@ -42,8 +40,9 @@ EXPERIMENT = Experiment(
     title="How imbalanced the data sets are",
     source="Tables 1 and 2 of the paper",
     about=(
-        "Counted by this package's readers, which give CIFAR-100 a validation part of its own. Fashion products are not"
-        " in the paper. Of Table 1, ILSVRC, MS-COCO, VOC and Caltech 256 are not read here. Nothing is trained."
+        "Counted by this package's readers; of CIFAR-100 they hold out ten images of a class for validation, as the"
+        " paper does. Fashion products are not in the paper. Of Table 1, ILSVRC, MS-COCO, VOC and Caltech 256 are not"
+        " read here. Nothing is trained."
     ),
     show=show,
     measure=measure,

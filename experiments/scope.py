@@ -1,7 +1,7 @@
 """The classes that are rectified: the minority or all."""
 
 from rectifier.reproduce import Cell, Experiment, Outcome, views
-from rectifier.reproduce.times import TIME_REMARK, time_of_record, time_table
+from rectifier.reproduce.times import TIME_REMARK, time_table, times_of
 
 from .paper import SCOPE, SCOPE_HOURS, XDOMAIN
 from .recipes import FASHION, FASHION_ETA, QUICK_LABELS
@@ -11,12 +11,8 @@ ROWS = {"minority classes": "minority", "all classes": "all"}
 
 
 def show(outcome: Outcome) -> str:
-    times = {
-        row: {str(seed): time_of_record(record) for seed, record in outcome.records.get((row, "fashion"), {}).items()}
-        for row in ROWS
-    }
     hours = {row: SCOPE_HOURS[scope] for row, scope in ROWS.items()}
-    table = time_table(times, "minority classes", hours)
+    table = time_table(times_of(outcome, ROWS, "fashion"), "minority classes", hours)
     return "\n\n".join([views.table()(outcome), "## Training time", table, TIME_REMARK])
 
 

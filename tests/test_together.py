@@ -173,16 +173,6 @@ def test_folders_are_those_of_the_runs_that_are_wanted(tmp_path: Path) -> None:
     assert not second.out.exists()
 
 
-def test_scoring_several_leaves_the_threads_as_they_were(tmp_path: Path) -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        train_together(wanted(tmp_path, epochs=1))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_runs_too_large_for_the_device_are_trained_half_after_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,8 +71,13 @@ def test_without_a_name_all_are_listed() -> None:
         (["paper"], "but got 'paper'."),
         (["celeba", "--quick", "--seeds", "0"], "Expected --seeds to be a positive integer, but got 0."),
         (["celeba", "--quick", "--seeds", "-2"], "Expected --seeds to be a positive integer, but got -2."),
-        (["celeba", "--quick", "--together", "0"], "Expected together to be a positive integer, but got 0."),
+        (["celeba", "--quick", "--together", "0"], "Expected --together to be a positive integer, but got 0."),
         (["celeba", "--quick", "--accelerator", "gpu"], "Expected accelerator to be one of "),
+        (["all", "celebA"], "Did you mean 'celeba'?"),
+        (["--quick"], "Expected NAME to be an experiment, or all, but got none"),
+        (["--only", "CRL"], "Expected NAME to be an experiment, or all, but got none"),
+        (["eta", "rho", "--only", "nobody"], "but got 'nobody'."),
+        (["imbalance", "--only", "CRL"], "a part of a row or column (there are none), but got 'CRL'."),
     ],
 )
 def test_what_must_not_begin(arguments: list[str], message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rectifier.data.dataset import ImageData
 from rectifier.data.sources import open_data
 from rectifier.report.published import DATA as PUBLISHED
 from rectifier.reproduce import Outcome, datasets, load_experiment, reproduce, times
+from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.records import own_seconds
 from rectifier.reproduce.times import RunTime
 from rectifier.reproduce.work import Request
@@ -224,10 +226,11 @@ def test_quick_scope_trains_both_scopes_and_times_them(tmp_path: Path) -> None:
 def test_quick_cost_times_runs_alone(tmp_path: Path) -> None:
     outcome = run("cost", tmp_path, quick=True)
     text = page(outcome)
-    assert set(outcome.found) == {"CelebA, DeepID2", "fashion, MTCT"}
-    for spent in outcome.found.values():
-        assert list(spent) == ["cross-entropy", "CRL", "LMLE"]
-        assert all(time["together"] == 1 and time["seconds"] > 0 for own in spent.values() for time in own.values())
+    rows = ("cross-entropy", "CRL", "LMLE")
+    assert set(outcome.records) == set(product(rows, ("CelebA, DeepID2", "fashion, MTCT")))
+    for record in outcome.all_records:
+        assert record["together"] == 1
+        assert record["seconds"] > 0
     assert "| 264.8 | 9.74 |" in text
     assert "| 429.9 | 7.12 |" in text
     assert ", shared device |" not in text
@@ -245,10 +248,15 @@ def test_cost_gives_all_methods_as_many_batches_and_shares_no_run() -> None:
     assert not shared & {json.dumps(experiment.config(cell, quick=False).identity()) for cell in experiment.cells}
 
 
-@pytest.mark.parametrize("name", ["imbalance", "distributions", "cost"])
+@pytest.mark.parametrize("name", ["imbalance", "distributions", "collapse", "examples"])
 def test_what_was_not_measured_is_said(name: str, tmp_path: Path) -> None:
-    experiment = load_experiment(name)
-    assert "yet" in experiment.show(Outcome(name, experiment, {}, {}, {}, tmp_path))
+    outcome = Outcome(name, load_experiment(name), {}, {}, {}, tmp_path)
+    assert "Nothing is measured yet." in write_page(outcome, quick=False).read_text()
+
+
+def test_costs_of_which_none_is_timed_yet_are_empty(tmp_path: Path) -> None:
+    experiment = load_experiment("cost")
+    assert "| CRL |  |  |  | 27.2 | 1.00 |" in experiment.show(Outcome("cost", experiment, {}, {}, {}, tmp_path))
 
 
 def test_deepfashion_is_scored_by_groups(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from rectifier.config import Config
 from rectifier.data.sources import SOURCES, source_options
 from rectifier.reproduce import Cell, Experiment, Outcome, find_experiments, load_experiment
 from rectifier.reproduce.records import key_of
-from rectifier.reproduce.views import paper_of
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = tuple(find_experiments(FOLDER))
@@ -140,7 +139,7 @@ def test_the_papers_numbers_are_percent(name: str) -> None:
 
 def found(name: str, row: str, column: str = "", label: str = "mean") -> float | None:
     (cell,) = [cell for cell in load(name).cells if (cell.row, cell.column) == (row, column)]
-    return paper_of(cell, label)
+    return cell.paper_of(label)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ def paper_gain(name: str, row: str, column: str) -> float:
     cell = outcome.cell(row, column)
     base = outcome.base(cell)
     assert base is not None
-    ours, theirs = paper_of(cell), paper_of(base)
+    ours, theirs = cell.paper_of(), base.paper_of()
     assert ours is not None
     assert theirs is not None
     return ours - theirs

@@ -146,15 +146,6 @@ def test_what_stands_beside_may_have_another_name_and_columns_none() -> None:
     assert first.at("crl", "published") == ""
 
 
-def test_a_table_of_another_metric() -> None:
-    metric = "top5_class_balanced_accuracy"
-    outcome = made_outcome(GRID)
-    argmax, *_ = tables_of(views.table(metric)(outcome))
-    cell = GRID[2]
-    assert_shows(argmax.at(cell.row, cell.column), outcome.score(cell, "argmax", metric=metric))
-    assert_shows(argmax.at(f"{cell.row}, gain", cell.column), outcome.gain(cell, "argmax", metric=metric))
-
-
 def test_one_seed_is_shown_without_an_interval_and_never_bold() -> None:
     outcome = made_outcome(GRID, 1, gains={"imb(1) + CRL": 0.4})
     for table in tables_of(views.table()(outcome)):
@@ -304,7 +295,7 @@ def test_a_ranking_follows_validation_and_shows_test(tmp_path: Path) -> None:
     cells = [Cell("ce"), *(Cell(f"try {i}", against="ce") for i in range(6)), Cell("not trained", against="ce")]
     seeds = {(cell.row, ""): range(0 if cell.row == "not trained" else 3) for cell in cells}
     outcome = made_outcome(cells, seeds, folder=tmp_path)
-    (table,) = tables_of(views.ranking("A remark.")(outcome))
+    (table,) = tables_of(views.ranking()(outcome))
     likings = [number(table.at(line[0], "validation")).mean for line in table.lines]
     assert likings == sorted(likings, reverse=True)
     assert {line[0] for line in table.lines} == {cell.row for cell in cells[:-1]}
@@ -342,11 +333,11 @@ def test_what_rounds_to_nothing_is_no_loss() -> None:
 def test_what_the_paper_has_not_is_empty() -> None:
     assert views.paper_text(None) == ""
     assert (views.paper_text(73.53), views.paper_text(81.0)) == ("73.53", "81")
-    assert views.paper_of(Cell("a")) is None
-    assert views.paper_of(Cell("a", paper=50.0)) == 50.0
-    assert views.paper_of(Cell("a", paper=50.0), "hat") is None  # one number is of all labels
-    assert views.paper_of(Cell("a", paper=PAPER), "hat") == 90.0
-    assert views.paper_of(Cell("a", paper={"hat": 90.0})) is None
+    assert Cell("a").paper_of() is None
+    assert Cell("a", paper=50.0).paper_of() == 50.0
+    assert Cell("a", paper=50.0).paper_of("hat") is None  # one number is of all labels
+    assert Cell("a", paper=PAPER).paper_of("hat") == 90.0
+    assert Cell("a", paper={"hat": 90.0}).paper_of() is None
     assert (views.percent(None), views.percent(0.1234)) == ("", "12.3")
 
 
@@ -363,10 +354,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_bars_are_as_high_as_the_gains(drawn: list[Any]) -> None:
     outcome = made_outcome(METHODS, 3, gains={"CRL": 0.2})
-    assert figures.draw_gains(outcome, "prior")
+    assert figures.draw_gains(outcome, ["CRL", "Ours", "not measured"], "prior")
     (axis,) = drawn[0].axes
     bars = [container for container in axis.containers if hasattr(container, "patches")]
-    assert [container.get_label() for container in bars] == ["CRL", "Ours"]  # the last two
+    assert [container.get_label() for container in bars] == ["CRL", "Ours"]
     labels = [text.get_text() for text in axis.get_xticklabels()]
     assert labels == ["hair 1:2", "beard 1:6", "hat 1:30", "bald 1:43"]
     for cell, container in zip(METHODS[2:], bars, strict=True):
@@ -376,7 +367,7 @@ def test_bars_are_as_high_as_the_gains(drawn: list[Any]) -> None:
 
 
 def test_bars_of_a_label_stand_side_by_side(drawn: list[Any]) -> None:
-    assert figures.draw_gains(made_outcome(METHODS))
+    assert figures.draw_gains(made_outcome(METHODS), [cell.row for cell in METHODS])
     (axis,) = drawn[0].axes
     bars = [container.patches for container in axis.containers if hasattr(container, "patches")]
     for place, group in enumerate(zip(*bars, strict=True)):
@@ -393,7 +384,7 @@ def test_bars_of_a_label_stand_side_by_side(drawn: list[Any]) -> None:
 def test_without_gains_of_labels_nothing_is_drawn(
     drawn: list[Any], cells: Sequence[Cell], ratios: dict[str, float | None]
 ) -> None:
-    assert not figures.draw_gains(made_outcome(cells, ratios=ratios))
+    assert not figures.draw_gains(made_outcome(cells, ratios=ratios), [cell.row for cell in METHODS])
     assert drawn == []
 
 
@@ -462,7 +453,7 @@ def test_every_column_has_a_line_under_every_rule(drawn: list[Any]) -> None:
 def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
     cells = [replace(cell, row=f"{cell.row} $x_{{$") for cell in METHODS[1:2]]
     base = replace(METHODS[0], row="DeepID2")
-    assert figures.draw_gains(made_outcome([base, *cells], folder=tmp_path))
+    assert figures.draw_gains(made_outcome([base, *cells], folder=tmp_path), [cell.row for cell in cells])
     assert (tmp_path / "made.png").is_file()
 
 
@@ -489,13 +480,14 @@ CHOICE = [Cell("ce", "one"), Cell("a", "one", against="ce"), Cell("b", "one", ag
 
 
 def test_the_headline_is_the_gain_of_what_validation_likes_best() -> None:
-    likings = {("ce", "one"): 0.9, ("a", "one"): 0.5, ("b", "one"): 0.6, ("ce", "two"): 0.7}
+    likings = {("ce", "one"): 0.4, ("a", "one"): 0.5, ("b", "one"): 0.6, ("ce", "two"): 0.7}
     outcome = liked(made_outcome(CHOICE), likings)
     column, _, told = views.headline(outcome).partition(": ")
     row, _, gain = told.partition(" ")
-    assert (column, row) == ("one", "b")  # not ce, which has no gain, and nothing of a column without any
+    assert (column, row) == ("one", "b")  # and nothing of a column without any gain
     assert_shows_gain(gain, outcome, CHOICE[2], "preferred")
     assert views.headline(liked(outcome, {**likings, ("a", "one"): 0.8})).startswith("one: a ")
+    assert views.headline(liked(outcome, {**likings, ("ce", "one"): 0.9})) == "one: ce, the baseline"
 
 
 def test_columns_have_their_headlines_side_by_side() -> None:

@@ -21,7 +21,7 @@ from rectifier.engine.interrupt import Stopped
 from rectifier.evaluation import RULES
 from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, reproduce, views
 from rectifier.reproduce.records import LISTS, key_of, placed, record_of
-from rectifier.reproduce.work import CHOICE_SEEDS, Request
+from rectifier.reproduce.work import CHOICE_SEEDS, Request, only_what_each_has
 from rectifier.runs.folder import Run
 from rectifier.training import train
 
@@ -135,6 +135,12 @@ def test_a_part_of_an_experiment_is_trained_and_the_rest_later(tmp_path: Path, c
     assert list(whole.records) == [("CE", ""), ("CRL", "")]
     with pytest.raises(ValueError, match=r"--only to be a part of a row or column \(CE, CRL\), but got 'lmle'"):
         reproduce("one", made(), request(tmp_path, only=["ce", "lmle"]))
+
+
+def test_each_experiment_is_asked_for_what_it_has_of_what_is_wanted() -> None:
+    experiments = {"one": made(), "two": replace(made(), cells=[Cell("LMLE")]), "bare": replace(made(), cells=[])}
+    assert only_what_each_has(experiments, ["cr", "lm"]) == {"one": ["cr"], "two": ["lm"], "bare": []}
+    assert only_what_each_has(experiments, []) == {"one": [], "two": [], "bare": []}
 
 
 def test_a_second_call_trains_nothing_and_writes_the_same(done: Path, count: Count) -> None:

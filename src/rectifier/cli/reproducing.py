@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,19 +54,23 @@ def reproduce(
     """Reproduce tables and figures of the paper: what is missing is trained, and the paper's numbers stand beside."""
     from rectifier import check
     from rectifier.reproduce import find_experiments, load_experiment
-    from rectifier.reproduce.work import Request
+    from rectifier.reproduce.work import Request, only_what_each_has
     from rectifier.reproduce.work import reproduce as run
 
     there = find_experiments(experiments)
     if not names:
+        if quick or show or again or only:
+            check.fail("NAME", "an experiment, or all", "none; rectifier reproduce lists them")
         _list({name: load_experiment(name, experiments) for name in there})
         return
-    if seeds is not None and not check.is_count(seeds):
-        check.fail("--seeds", "a positive integer", seeds)
+    for option, number in {"--seeds": seeds, "--together": together}.items():
+        if number is not None and not check.is_count(number):
+            check.fail(option, "a positive integer", number)
     if show and again:
         check.fail("--show and --again", "one of them alone", "both: the one trains nothing, the other all")
-    asked = list(there) if names == ["all"] else list(dict.fromkeys(names))
+    asked = dict.fromkeys([*(name for name in names if name != "all"), *(there if "all" in names else ())])
     loaded = {name: load_experiment(name, experiments) for name in asked}  # a misspelt name is told before any training
+    own = only_what_each_has(loaded, only or ())
     given = {"accelerator": accelerator, "data_root": str(data_root) if data_root else None, "step": step}
     request = Request(
         results=results or (out / "quick" if quick else Path("results")),
@@ -76,12 +81,13 @@ def reproduce(
         again=again,
         together=together,
         train=not show,
-        only=only or (),
     )
     left: dict[str, str] = {}
     for name, experiment in loaded.items():
+        if only and not own[name]:
+            continue
         try:
-            kept(partial(run, name, experiment, request), None)
+            kept(partial(run, name, experiment, replace(request, only=own[name])), None)
         except FileNotFoundError as error:
             if len(loaded) == 1:
                 raise

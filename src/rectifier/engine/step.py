@@ -17,7 +17,7 @@ from rectifier.data.loader import Batch
 from rectifier.engine.graphs import Graphs, first_line
 from rectifier.engine.tally import Tally
 
-COMPILE_FROM = {"network": 15_000, "loss": 100_000}
+COMPILE_FROM = {"network": 50_000, "loss": 100_000}
 """Steps, of all trainings side by side that share what is compiled, from which on faster ones make up for the wait."""
 
 

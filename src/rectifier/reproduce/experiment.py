@@ -50,6 +50,12 @@ class Cell:
     def name(self) -> str:
         return place_name((self.row, self.column))
 
+    def paper_of(self, label: str = "mean") -> float | None:
+        """Return what the paper has, of all labels together or of one."""
+        if isinstance(self.paper, Mapping):
+            return self.paper.get(label)
+        return self.paper if label == "mean" else None
+
 
 def place_name(place: Sequence[str]) -> str:
     """Return a row and a column in one, either of which may be empty."""

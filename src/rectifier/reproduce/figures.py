@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from rectifier.compare import RULES
@@ -18,16 +19,15 @@ Found = Mapping[str, Any] | None
 """An estimate or a difference, of which there may be none."""
 
 _BAR = 0.8
-_DRAWN = 2  # methods, the last ones, whose bars can be told apart
 
 
-def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
-    """Draw the gain of each label over the baseline, ordered by imbalance; say whether there was any."""
+def draw_gains(outcome: Outcome, rows: Collection[str], rule: str = "argmax") -> bool:
+    """Draw the gain of each label over the baseline, ordered by imbalance, of some rows; say whether there was any."""
     from matplotlib.figure import Figure
 
     ratios = outcome.ratios()
-    measured = [cell for cell in outcome.experiment.cells if _percent(outcome.gain(cell, rule)) is not None]
-    cells = measured[-_DRAWN:]
+    drawn = [cell for cell in outcome.experiment.cells if cell.row in rows]
+    cells = [cell for cell in drawn if _percent(outcome.gain(cell, rule)) is not None]
     if not cells or len(ratios) < 2:
         return False
     figure = Figure((max(7.0, 0.32 * len(ratios) + 2), 4.2), layout="constrained")
@@ -35,11 +35,11 @@ def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
     width = _BAR / len(cells)
     for number, cell in enumerate(cells):
         found = [outcome.gain(cell, rule, label) for label in ratios]
-        means, halves = zip(*(_percent(one) or (0.0, 0.0) for one in found), strict=True)
+        means, halves = zip(*(_percent(one) or (nan, nan) for one in found), strict=True)
         places = [i + (number - (len(cells) - 1) / 2) * width for i in range(len(means))]
         axis.bar(places, means, width, color=COLOURS[number % len(COLOURS)], label=plain(cell.row))
         axis.errorbar(places, means, halves, fmt="none", ecolor=INK, elinewidth=0.6)
-        papers = {place: _paper(outcome, cell, label) for place, label in zip(places, ratios, strict=True)}
+        papers = {place: outcome.paper_gain(cell, [label]) for place, label in zip(places, ratios, strict=True)}
         known = {place: gain for place, gain in papers.items() if gain is not None}
         if known:
             name = plain(f"{cell.row}, paper")
@@ -54,30 +54,23 @@ def draw_gains(outcome: Outcome, rule: str = "argmax") -> bool:
     return True
 
 
-def _paper(outcome: Outcome, cell: Cell, label: str) -> float | None:
-    """Return the paper's gain of a label, where it has one."""
-    base = outcome.base(cell)
-    papers = [one.paper.get(label) if one and isinstance(one.paper, Mapping) else None for one in (cell, base)]
-    return None if papers[0] is None or papers[1] is None else papers[0] - papers[1]
-
-
 def draw_curve(outcome: Outcome, parameter: str, logarithmic: bool = False) -> None:
     """Draw the score over a setting, under every rule; rows that are no numbers are level lines."""
     from matplotlib.figure import Figure
 
     figure = Figure((10.0, 4.2), layout="constrained")
-    axis, below = figure.subplots(1, 2)
+    axis, beside = figure.subplots(1, 2)
     columns = list(dict.fromkeys(cell.column for cell in outcome.experiment.cells))
     for number, rule in enumerate(RULES):
         colour = COLOURS[number % len(COLOURS)]
         for style, column in zip(cycle(("-o", "--s", ":^")), columns, strict=False):
             _line(axis, outcome, rule, column, colour, style)
     for number, rule in enumerate(("argmax", PREFERRED)):
-        _gains(below, outcome, rule, COLOURS[-1 - number])
-    below.axhline(0, color=INK, linewidth=0.8)
+        _gains(beside, outcome, rule, COLOURS[-1 - number])
+    beside.axhline(0, color=INK, linewidth=0.8)
     axis.set_ylabel("class-balanced accuracy, %", color=INK, fontsize=9)
-    below.set_ylabel("gain, points, paired by seed", color=INK, fontsize=9)
-    for one in (axis, below):
+    beside.set_ylabel("gain, points, paired by seed", color=INK, fontsize=9)
+    for one in (axis, beside):
         if logarithmic:
             one.set_xscale("log")
         one.set_xlabel(parameter, color=INK, fontsize=9)
@@ -165,7 +158,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _finish(axis: Any) -> None:
+def _finish(axis: Axes) -> None:
     light_grid(axis)
     if axis.get_legend_handles_labels()[0]:
         # Above: there are lines, points or bars everywhere inside.

@@ -26,7 +26,9 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
             "**A small version on generated data, with one small network in the place of all: it shows that the"
             " experiment runs, and says nothing else.**"
         )
-    parts += [experiment.show(outcome).strip(), *_remarks(outcome), *_choices(outcome), *_training(outcome)]
+    measured = experiment.measure is None or outcome.found
+    parts.append(experiment.show(outcome).strip() if measured else "Nothing is measured yet.")
+    parts += [*_remarks(outcome), *_choices(outcome), *_training(outcome)]
     parts.append(_provenance(outcome, command))
     path = outcome.folder / f"{outcome.name}.md"
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
@@ -120,7 +122,7 @@ def _listed(values: Sequence[str]) -> str:
 def gather(folder: Path) -> None:
     """Enter every experiment of a folder into the list of its README, between two marks."""
     rows = [
-        "| experiment | what it shows | best on validation, and its gain on test | runs | hours |",
+        "| experiment | what it shows | best on validation of what is compared, and its gain on test | runs | hours |",
         "|---|---|---|---:|---:|",
     ]
     for path in sorted(folder.glob("*.json")):

@@ -90,6 +90,15 @@ class Outcome:
         ours, theirs = (self.mean_of(one, rule, labels) for one in (cell, base))
         return difference({seed: ours[seed] for seed in self._of_one_split(cell, base) if seed in ours}, theirs)
 
+    def paper_gain(self, cell: Cell, labels: Sequence[str] = ("mean",)) -> float | None:
+        """Return the paper's gain in points, the mean over labels, or None where it does not have all of them."""
+        base = self.base(cell)
+        if base is None or not labels:
+            return None
+        pairs = [(cell.paper_of(label), base.paper_of(label)) for label in labels]
+        known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+        return sum(known) / len(known) if len(known) == len(pairs) else None
+
     def _of_one_split(self, cell: Cell, base: Cell) -> list[str]:
         """Return the seeds of which both cells have runs of the same data."""
         ours, theirs = (self.records.get((one.row, one.column), {}) for one in (cell, base))

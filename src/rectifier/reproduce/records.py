@@ -108,7 +108,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def read_records(folder: Path, own: Path | None = None, *, quick: bool = False) -> dict[str, Record]:
-    """Return the records of all results in a folder, by key: experiments share runs. Those of ``own`` come first.
+    """Return the records of all results in a folder, by key: experiments share runs. Those of ``own`` prevail.
 
     Results of generated data (``quick``) and of real data do not lie in one folder.
     """

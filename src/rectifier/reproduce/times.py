@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from rectifier.compare import estimate
 from rectifier.compare.outcome import Estimate
-from rectifier.reproduce.records import Record, record_of
+from rectifier.reproduce.outcome import Outcome
+from rectifier.reproduce.records import Record
 from rectifier.reproduce.views import markdown_table
-from rectifier.runs.folder import Run
 
 
 class RunTime(TypedDict):
@@ -39,9 +39,10 @@ def time_of_record(record: Record) -> RunTime:
     return {name: record[name] for name in ("seconds", "together", "hardware")}  # type: ignore[return-value]
 
 
-def time_of_run(run: Run) -> RunTime:
-    """Return the time of a finished run, over all its stretches of work."""
-    return time_of_record(record_of(run))
+def times_of(outcome: Outcome, rows: Iterable[str], column: str) -> Times:
+    """Return the times of all runs of some rows."""
+    by_row = {row: outcome.records.get((row, column), {}) for row in rows}
+    return {row: {str(seed): time_of_record(one) for seed, one in own.items()} for row, own in by_row.items()}
 
 
 def time_ratio(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> Estimate:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rectifier import check
 from rectifier.report import comparison_tables
 from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import Cell
-from rectifier.reproduce.outcome import BALANCED, GROUPS, PREFERRED, Outcome
+from rectifier.reproduce.outcome import GROUPS, PREFERRED, Outcome
 
 Show = Callable[[Outcome], str]
 RULE_WORDS = {
@@ -21,19 +21,19 @@ RULE_WORDS = {
 """The decision rules; the paper's is argmax."""
 
 
-def table(metric: str = BALANCED, beside: str = "paper") -> Show:
+def table(beside: str = "paper") -> Show:
     """Show rows and columns as the cells say, under each decision rule, with gains below the rows that have any.
 
     ``beside`` is what the cells' own numbers are called, which stand beside ours by argmax.
     """
 
     def show(outcome: Outcome) -> str:
-        return "\n\n".join(_cells(outcome, rule, metric, beside if rule == "argmax" else None) for rule in RULE_WORDS)
+        return "\n\n".join(_cells(outcome, rule, beside if rule == "argmax" else None) for rule in RULE_WORDS)
 
     return show
 
 
-def _cells(outcome: Outcome, rule: str, metric: str, beside: str | None) -> str:
+def _cells(outcome: Outcome, rule: str, beside: str | None) -> str:
     cells = outcome.experiment.cells
     columns = list(dict.fromkeys(cell.column for cell in cells))
     rows = list(dict.fromkeys(cell.row for cell in cells))
@@ -42,37 +42,27 @@ def _cells(outcome: Outcome, rule: str, metric: str, beside: str | None) -> str:
     lines = []
     for row in rows:
         there = {cell.column: cell for cell in cells if cell.row == row}
-        pairs = [_pair(outcome, there.get(column), rule, metric) for column in columns]
+        pairs = [_pair(outcome, there.get(column), rule) for column in columns]
         lines.append([row, *(text for pair in pairs for text in pair[:width])])
         if any(cell.against for cell in there.values()):
-            pairs = [_gain_pair(outcome, there.get(column), rule, metric) for column in columns]
+            pairs = [_gain_pair(outcome, there.get(column), rule) for column in columns]
             lines.append([f"{row}, gain", *(text for pair in pairs for text in pair[:width])])
     return f"## {RULE_WORDS[rule]}\n\n{markdown_table(heads, lines)}"
 
 
-def _pair(outcome: Outcome, cell: Cell | None, rule: str, metric: str) -> tuple[str, str]:
+def _pair(outcome: Outcome, cell: Cell | None, rule: str) -> tuple[str, str]:
     if cell is None:
         return "", ""
-    return spread(outcome.score(cell, rule, None, metric)), paper_text(paper_of(cell))
+    return spread(outcome.score(cell, rule)), paper_text(cell.paper_of())
 
 
-def _gain_pair(outcome: Outcome, cell: Cell | None, rule: str, metric: str) -> tuple[str, str]:
-    if cell is None or cell.against is None:
+def _gain_pair(outcome: Outcome, cell: Cell | None, rule: str) -> tuple[str, str]:
+    if cell is None:
         return "", ""
-    found, base = outcome.gain(cell, rule, None, metric), outcome.base(cell)
-    ours, theirs = paper_of(cell), None if base is None else paper_of(base)
-    paper = "" if ours is None or theirs is None else f"{ours - theirs:+.1f}"
-    return ("" if found is None else spread(found, signed=True)), paper
+    return gain_text(outcome.gain(cell, rule)), paper_gain_text(outcome.paper_gain(cell))
 
 
-def paper_of(cell: Cell, label: str = "mean") -> float | None:
-    """Return what the paper has for a cell, or for one of its labels."""
-    if isinstance(cell.paper, Mapping):
-        return cell.paper.get(label)
-    return cell.paper if label == "mean" else None
-
-
-def ranking(remark: str = "") -> Show:
+def ranking() -> Show:
     """Show every cell in a line, the one that validation likes best first, with its gains on test."""
 
     def show(outcome: Outcome) -> str:
@@ -84,8 +74,7 @@ def ranking(remark: str = "") -> Show:
         lines = []
         for cell in cells:
             scores = [spread(outcome.liking(cell)), *(spread(outcome.score(cell, rule)) for rule in RULE_WORDS)]
-            gains = [outcome.gain(cell, rule) for rule in ("argmax", PREFERRED)]
-            texts = ["" if gain is None else spread(gain, signed=True) for gain in gains]
+            texts = [gain_text(outcome.gain(cell, rule)) for rule in ("argmax", PREFERRED)]
             base = outcome.base(cell)
             lines.append([cell.name, *scores, *texts, "" if base is None else base.row])
         figures.draw_ranking(outcome, cells)
@@ -93,7 +82,7 @@ def ranking(remark: str = "") -> Show:
         ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
         left = [cell.name for cell in outcome.experiment.cells if cell not in cells]
         missing = f"Not measured yet: {', '.join(left)}." if left else ""
-        return "\n\n".join(filter(None, [picture, ranked, markdown_table(heads, lines), missing, remark]))
+        return "\n\n".join(filter(None, [picture, ranked, markdown_table(heads, lines), missing]))
 
     return show
 
@@ -132,26 +121,28 @@ def groups() -> Show:
             for rule in RULE_WORDS:
                 columns: list[str | None] = [*names, None]  # the last is their mean
                 scores = [spread(outcome.score(cell, rule, name, GROUPS)) for name in columns]
-                papers = [paper_text(paper_of(cell, name or "mean")) * (rule == "argmax") for name in columns]
+                papers = [paper_text(cell.paper_of(name or "mean")) * (rule == "argmax") for name in columns]
                 lines.append([cell.row, rule, *(text for pair in zip(scores, papers, strict=True) for text in pair)])
                 if cell.against is not None:
                     gains = [outcome.gain(cell, rule, name, GROUPS) for name in columns]
-                    texts = [text for gain in gains for text in (spread(gain, signed=True) if gain else "", "")]
+                    texts = [text for gain in gains for text in (gain_text(gain), "")]
                     lines.append([f"{cell.row}, gain", rule, *texts])
         return markdown_table(heads, lines)
 
     return show
 
 
-def labels(groups: Mapping[str, tuple[float, float]] | None = None) -> Show:
+def labels(groups: Mapping[str, tuple[float, float]] | None = None, drawn: Collection[str] | None = None) -> Show:
     """Show methods side by side: means under every rule, gains by groups of labels, then label by label.
 
-    ``groups`` names ranges of imbalance ratios, from and to; without it, labels are halved by imbalance.
+    ``groups`` names ranges of imbalance ratios, from and to; without it, labels are halved by imbalance. ``drawn``
+    names the rows whose gains are drawn, for bars of many cannot be told apart; without it, all are.
     """
 
     def show(outcome: Outcome) -> str:
         parts = [_means(outcome), _group_gains(outcome, groups), _label_by_label(outcome)]
-        if figures.draw_gains(outcome):
+        rows = [cell.row for cell in outcome.experiment.cells] if drawn is None else drawn
+        if figures.draw_gains(outcome, rows):
             parts.insert(2, f"![gain of each label by its imbalance]({outcome.name}.png)")
         return "\n\n".join(part for part in parts if part)
 
@@ -163,7 +154,7 @@ def _means(outcome: Outcome) -> str:
     lines = []
     for cell in outcome.experiment.cells:
         scores = [spread(outcome.score(cell, rule)) for rule in RULE_WORDS]
-        lines.append([cell.row, *scores, paper_text(paper_of(cell))])
+        lines.append([cell.row, *scores, paper_text(cell.paper_of())])
     return f"## Class-balanced accuracy under each rule\n\n{markdown_table(heads, lines)}"
 
 
@@ -173,22 +164,16 @@ def _group_gains(outcome: Outcome, groups: Mapping[str, tuple[float, float]] | N
     members = {"all": list(ratios), **members} if ratios else {}
     lines = []
     for cell in outcome.experiment.cells:
-        base = outcome.base(cell)
-        if base is None:
+        if cell.against is None:
             continue
+        papers = [outcome.paper_gain(cell, names) for names in members.values()]
+        if papers and papers[0] is None:  # of all labels the paper may have the mean alone
+            papers[0] = outcome.paper_gain(cell)
         for rule in RULE_WORDS:
-            found = [outcome.gain_of(cell, rule, names) for names in members.values()]
-            gains = [spread(one, signed=True) if one else "" for one in found]
-            paper = (
-                [
-                    _paper_gain(cell, base, names) or (_paper_gain(cell, base, ["mean"]) if name == "all" else "")
-                    for name, names in members.items()
-                ]
-                if rule == "argmax"
-                else [""] * len(gains)
-            )
-            pairs = [text for pair in zip(gains, paper, strict=True) for text in pair]
-            lines.append([cell.row, rule, *pairs])
+            gains = [outcome.gain_of(cell, rule, names) for names in members.values()]
+            texts = [paper_gain_text(paper) * (rule == "argmax") for paper in papers]
+            pairs = zip(map(gain_text, gains), texts, strict=True)
+            lines.append([cell.row, rule, *(text for pair in pairs for text in pair)])
     heads = ["gain", "rule", *(head for name, names in members.items() for head in (_group_head(name, names), "paper"))]
     return f"## Gains by imbalance\n\n{markdown_table(heads, lines)}" if lines and members else ""
 
@@ -207,12 +192,6 @@ def _members(ratios: Mapping[str, float], groups: Mapping[str, tuple[float, floa
     return {"less imbalanced": order[:half], "more imbalanced": order[half:]} if half else {}
 
 
-def _paper_gain(cell: Cell, base: Cell, names: Sequence[str]) -> str:
-    pairs = [(paper_of(cell, name), paper_of(base, name)) for name in names]
-    known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-    return f"{sum(known) / len(known):+.1f}" if known and len(known) == len(names) else ""
-
-
 def _label_by_label(outcome: Outcome) -> str:
     cells = outcome.experiment.cells
     heads = ["label", "1 : x", *(cell.row for cell in cells)]
@@ -220,7 +199,7 @@ def _label_by_label(outcome: Outcome) -> str:
     for label, ratio in outcome.ratios().items():
         texts = []
         for cell in cells:
-            mean, paper = outcome.score(cell, "argmax", label)["mean"], paper_of(cell, label)
+            mean, paper = outcome.score(cell, "argmax", label)["mean"], cell.paper_of(label)
             texts.append(f"{percent(mean)}{'' if paper is None else f' ({paper:g})'}")
         lines.append([label, f"{ratio:,.0f}", *texts])
     return f"## Label by label, argmax (paper in brackets)\n\n{markdown_table(heads, lines)}" if lines else ""
@@ -236,9 +215,8 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
         for cell in outcome.experiment.cells:
             texts = []
             for rule in RULE_WORDS:
-                gain = outcome.gain(cell, rule)
-                texts += [spread(outcome.score(cell, rule)), spread(gain, signed=True) if gain else ""]
-            lines.append([cell.name, *texts, paper_text(paper_of(cell))])
+                texts += [spread(outcome.score(cell, rule)), gain_text(outcome.gain(cell, rule))]
+            lines.append([cell.name, *texts, paper_text(cell.paper_of())])
         picture = f"![class-balanced accuracy over {parameter}]({outcome.name}.png)"
         return "\n\n".join(filter(None, [picture, markdown_table(heads, lines), remark]))
 
@@ -246,17 +224,19 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
 
 
 def headline(outcome: Outcome) -> str:
-    """Say in a line what validation likes best in each column, of all that have a gain, and that gain on test."""
+    """Say in a line what validation likes best in each column, of what is compared, and its gain on test."""
     told = []
     for column in dict.fromkeys(cell.column for cell in outcome.experiment.cells):
-        known = [(outcome.liking(cell)["mean"], cell) for cell in outcome.experiment.cells if cell.column == column]
-        liked = [(mean, cell) for mean, cell in known if mean is not None and cell.against is not None]
-        one_data = len({str(cell.settings.get("data")) for _, cell in liked}) == 1  # else they cannot be compared
-        if one_data:
-            _, best = max(liked, key=lambda pair: pair[0])
-            gain = outcome.gain(best, PREFERRED)
-            if gain is not None and gain["mean"] is not None:
-                told.append(f"{f'{column}: ' if column else ''}{best.row} {spread(gain, signed=True)}")
+        cells = [cell for cell in outcome.experiment.cells if cell.column == column]
+        measured = [cell for cell in cells if outcome.liking(cell)["mean"] is not None]
+        gaining = [cell for cell in measured if cell.against is not None]
+        compared = [cell for cell in measured if cell in gaining or cell in map(outcome.base, gaining)]
+        one_data = len({str(cell.settings.get("data")) for cell in compared}) == 1  # else they cannot be compared
+        if gaining and one_data:
+            best = max(compared, key=lambda cell: outcome.liking(cell)["mean"] or 0.0)
+            gain = f" {gain_text(outcome.gain(best, PREFERRED))}" if best in gaining else ", the baseline"
+            if gain.strip():
+                told.append(f"{f'{column}: ' if column else ''}{best.row}{gain}")
     return "; ".join(told)
 
 
@@ -273,6 +253,15 @@ def spread(found: Mapping[str, Any], signed: bool = False) -> str:
         return ""
     text = comparison_tables.percent(found, signed=signed)
     return f"**{text}**" if found.get("excludes_zero") else text
+
+
+def gain_text(found: Mapping[str, Any] | None) -> str:
+    """Write a gain, of which there may be none."""
+    return "" if found is None else spread(found, signed=True)
+
+
+def paper_gain_text(points: float | None) -> str:
+    return "" if points is None else f"{points:+.1f}"
 
 
 def paper_text(value: float | None) -> str:

@@ -68,7 +68,20 @@ class Request:
 
 def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
     """Train what is missing, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers beside ours."""
+    only_what_each_has({name: experiment}, request.only)
     return _Work(name, experiment, request).done()
+
+
+def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str]) -> dict[str, list[str]]:
+    """Return of each experiment the texts of ``only`` that a row or column of it has; one that none has is refused."""
+    cells = {name: experiment.cells for name, experiment in experiments.items()}
+    found = {name: [text for text in only if any(_has(cell, text) for cell in own)] for name, own in cells.items()}
+    there = dict.fromkeys(part for own in cells.values() for cell in own for part in (cell.row, cell.column) if part)
+    for text in only:
+        if not any(text in texts for texts in found.values()):
+            listed = ", ".join(there) or "there are none"
+            check.fail("--only", f"a part of a row or column ({listed})", repr(text))
+    return found
 
 
 class _Work:
@@ -85,7 +98,6 @@ class _Work:
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
 
     def done(self) -> Outcome:
-        self._check_only()
         self._choose()
         if self._experiment.measure is not None and self._request.train:
             self._measure()
@@ -97,13 +109,6 @@ class _Work:
         else:
             console.say(f"Nothing of {self._name} is recorded in {self._request.results}.")
         return outcome
-
-    def _check_only(self) -> None:
-        cells = self._experiment.cells
-        there = dict.fromkeys(name for cell in cells for name in (cell.row, cell.column) if name)
-        for text in self._request.only if cells else ():
-            if not any(_has(cell, text) for cell in cells):
-                check.fail("--only", f"a part of a row or column ({', '.join(there)})", repr(text))
 
     # Which settings.
 

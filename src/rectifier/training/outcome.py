@@ -89,7 +89,10 @@ def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> Ite
         return
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-    yield from Parallel(min(len(asked), available_cores()))(delayed(score_predictions)(*one) for one in asked)
+    workers = Parallel(
+        min(len(asked), available_cores()), return_as="generator"
+    )  # each is saved as soon as it is there
+    yield from workers(delayed(score_predictions)(*one) for one in asked)
 
 
 def _tell_blind(predictions: Predictions, rectified: bool) -> None:

@@ -75,9 +75,9 @@ def train_together(wanted: Sequence[Wanted], *, title: str | None = None) -> lis
         )
         gc.collect()
         with diverged_at_the_end() as diverged:
-            for part in (wanted[:half], wanted[half:]):
+            for number, part in enumerate((wanted[:half], wanted[half:]), 1):
                 with diverged():
-                    train_together(part, title=title)
+                    train_together(part, title=f"{title or part[0].out}, part {number} of 2")
     return [Run.open(each.out) for each in wanted]
 
 
