@@ -107,7 +107,7 @@ def _tell_blind(predictions: Predictions, rectified: bool) -> None:
 
 COLLAPSE = (
     "Hard mining from the first step can collapse features to a point, where the rectification stays at its margin and"
-    " units die. Let cross-entropy begin (--set rectify_from=0.25), or give rectification less weight (a smaller eta)."
+    " units die. Give rectification less weight (a smaller eta), or let cross-entropy begin (--set rectify_from=0.25)."
 )
 """What happens when CRL ends in constant answers, and what helps."""
 
