@@ -1,5 +1,7 @@
 """CIFAR-100-LT, the benchmark of the years after the paper."""
 
+from collections.abc import Iterator
+
 from rectifier.reproduce import Cell, Experiment, views
 
 # Published top-1 at 1:100 and 1:50, as comparisons of several papers give them; cRT's is of other networks.
@@ -13,7 +15,7 @@ PUBLISHED = {
 }
 
 
-def cells():
+def cells() -> Iterator[Cell]:
     for method, published in PUBLISHED.items():
         name = "crl, eta 0.5" if method == "crl" else method
         settings = {"method": method, **({"eta": 0.5} if method == "crl" else {})}

@@ -1,7 +1,7 @@
 """What a network says about clothes, photograph by photograph."""
 
 from rectifier.compare import difference, estimate
-from rectifier.reproduce import Experiment, answers, pictures, views
+from rectifier.reproduce import Experiment, Laboratory, Outcome, answers, pictures, views
 from rectifier.reproduce.outcome import PREFERRED
 
 from .clothing import CELLS as ALL_CELLS
@@ -12,7 +12,7 @@ SHOWN = 12
 RULES = ("argmax", PREFERRED)
 
 
-def measure(laboratory):
+def measure(laboratory: Laboratory) -> dict:
     runs = {row: laboratory.runs(row, "") for row in (BASE, OTHER)}
     first = runs[OTHER][0]
     said = answers.first_answers(first, SHOWN, PREFERRED)
@@ -24,7 +24,7 @@ def measure(laboratory):
     }
 
 
-def show(outcome):
+def show(outcome: Outcome) -> str:
     parts = [
         "The picture is `pictures/clothing-examples.png` in the folder given by `--out` (`reproduced`); the photographs"
         f" are not ours to put here. It shows the first {SHOWN} test images with the answers of {OTHER}, first seed,"
@@ -40,7 +40,7 @@ def show(outcome):
     return "\n\n".join(parts)
 
 
-def _texts(by_row, label):
+def _texts(by_row: dict, label: str) -> list[str]:
     base, other = ({seed: shares[label] for seed, shares in by_row[row].items()} for row in (BASE, OTHER))
     return [*(views.spread(estimate(own)) for own in (base, other)), views.gain_text(difference(other, base))]
 

@@ -3,8 +3,9 @@
 import csv
 
 from rectifier.compare import estimate
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, views
 from rectifier.reproduce.outcome import PREFERRED
+from rectifier.runs.folder import Run
 
 from .recipes import CELEBA, QUICK_LABELS
 
@@ -31,11 +32,11 @@ HEADS = {
 }
 
 
-def measure(laboratory):
+def measure(laboratory: Laboratory) -> dict:
     return {row: {str(run.config.seed): _state(run) for run in laboratory.runs(row, "")} for row in TRIED}
 
 
-def _state(run):
+def _state(run: Run) -> dict[str, float]:
     """Return how much the network's answers and features depend on the image, and where the loss stands."""
     found = run.predictions("validation")
     features = found.features.float()
@@ -51,7 +52,7 @@ def _state(run):
     }
 
 
-def show(outcome):
+def show(outcome: Outcome) -> str:
     lines = []
     for row, by_seed in outcome.found.items():
         means = {name: estimate({seed: one[name] for seed, one in by_seed.items()})["mean"] for name in HEADS}

@@ -1,5 +1,7 @@
 """The six designs of the rectification: two levels, three comparisons."""
 
+from collections.abc import Iterator
+
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import CELEBA as CELEBA_TABLE
@@ -12,7 +14,7 @@ DATA = {
 }
 
 
-def cells():
+def cells() -> Iterator[Cell]:
     for data, (recipe, base, gains) in DATA.items():
         yield Cell("without", data, {**recipe, "method": "ce"}, base)
         for (level, comparison), gain in gains.items():

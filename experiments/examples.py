@@ -1,7 +1,7 @@
 """Faces of rare attributes that cross-entropy misses: which of them CRL finds, and which it loses in turn."""
 
 from rectifier.compare import difference, estimate
-from rectifier.reproduce import Experiment, pictures, views
+from rectifier.reproduce import Experiment, Laboratory, Outcome, pictures, views
 
 from .celeba import CELLS as ALL_CELLS
 from .recipes import CELEBA, QUICK_LABELS
@@ -10,7 +10,7 @@ BASE, OTHER = "DeepID2", "CRL, class level"
 LABELS, DRAWN = 8, 4  # the most imbalanced: in the tables, and in the picture
 
 
-def measure(laboratory):
+def measure(laboratory: Laboratory) -> dict:
     others = {run.config.seed: run for run in laboratory.runs(OTHER, "")}
     pairs = [(run, others[run.config.seed]) for run in laboratory.runs(BASE, "") if run.config.seed in others]
     found = pictures.count_exchanges(pairs, views.RULE_WORDS, LABELS)
@@ -28,11 +28,11 @@ def measure(laboratory):
     return {**found, "shown": shown}
 
 
-def _name(one):
+def _name(one: dict) -> str:
     return one["label"] if one["class"] == "yes" else f"{one['label']}: {one['class']}"
 
 
-def show(outcome):
+def show(outcome: Outcome) -> str:
     found = outcome.found
     heads = ["rare class", "1 : x", "images", f"{BASE} misses", f"{OTHER} alone finds", f"{BASE} alone finds"]
     heads += ["balance", f"{BASE}, false alarms", f"{OTHER}, false alarms"]
@@ -51,7 +51,7 @@ def show(outcome):
     return "\n\n".join(parts)
 
 
-def _line(name, ratio, one, rule):
+def _line(name: str, ratio: str, one: dict, rule: str) -> list[str]:
     def shares(kind, whole):
         return {seed: n / max(1, one[whole]) for seed, n in one["rules"][rule][kind].items()}
 

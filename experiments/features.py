@@ -1,7 +1,7 @@
 """Features of two frequent classes and a rare one: as equal classes give them, as imbalance does, and with CRL."""
 
 from rectifier.compare import difference, estimate
-from rectifier.reproduce import Experiment, neighbourhoods, views
+from rectifier.reproduce import Experiment, Laboratory, Outcome, neighbourhoods, views
 
 from .cifar100_imbalanced import CELLS as ALL_CELLS
 from .recipes import CIFAR, QUICK_ONE_LABEL
@@ -10,12 +10,12 @@ CELLS = [cell for cell in ALL_CELLS if cell.column == "ResNet32"]
 BASE, RECTIFIED = "imb(1)", "imb(1) + CRL"
 
 
-def measure(laboratory):
+def measure(laboratory: Laboratory) -> dict:
     runs = {cell.row: laboratory.runs(cell.row, cell.column) for cell in CELLS}
     return neighbourhoods.compare_neighbourhoods(runs, BASE, laboratory.data_root)
 
 
-def show(outcome):
+def show(outcome: Outcome) -> str:
     found = outcome.found
     neighbourhoods.draw_maps(found, outcome.folder / f"{outcome.name}.png")
     named = {role: f"{one['name']} ({one['images']})" for role, one in found["classes"].items()}

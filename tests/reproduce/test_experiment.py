@@ -201,7 +201,7 @@ def test_tables_5_to_13(name: str, row: str, column: str, number: float) -> None
 def paper_gain(name: str, row: str, column: str) -> float:
     experiment = load(name)
     outcome = Outcome(name, experiment, {}, {}, {}, Path())
-    cell = outcome.cell(row, column)
+    cell = outcome.experiment.cell(row, column)
     base = outcome.base(cell)
     assert base is not None
     ours, theirs = cell.paper_of(), base.paper_of()

@@ -116,7 +116,7 @@ def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None
         outcome = made_outcome(GRID, 3, gains={"imb(1) + CRL": 0.12}, luck=luck)
         for rule, table in zip(SHOWN_RULES, tables_of(views.table()(outcome)), strict=True):
             for column in ("small", "large"):
-                gain = outcome.gain(outcome.cell("imb(1) + CRL", column), rule)
+                gain = outcome.gain(outcome.experiment.cell("imb(1) + CRL", column), rule)
                 assert gain is not None
                 is_bold = number(table.at("imb(1) + CRL, gain", column)).bold
                 assert gain["mean"] is not None
@@ -256,7 +256,7 @@ def test_data_with_a_single_label_has_no_figure_of_labels(tmp_path: Path) -> Non
     outcome = made_outcome([Cell("ce"), Cell("crl", against="ce")], folder=tmp_path, ratios={"class": 20.0})
     page = views.labels()(outcome)
     (means, *_) = tables_of(page)
-    assert_shows(means.at("crl", "argmax"), outcome.score(outcome.cell("crl"), "argmax"))
+    assert_shows(means.at("crl", "argmax"), outcome.score(outcome.experiment.cell("crl"), "argmax"))
     assert "![" not in page
     assert not list(tmp_path.iterdir())
 
@@ -406,16 +406,16 @@ def test_a_curve_goes_through_the_scores_and_the_baseline_is_level(drawn: list[A
     assert axis.get_xscale() == gains.get_xscale() == "log"
     for rule in ("argmax", "preferred"):
         x, y = lines_of(gains)[rule]
-        found = [outcome.gain(outcome.cell(f"{value:g}"), rule) for value in x]
+        found = [outcome.gain(outcome.experiment.cell(f"{value:g}"), rule) for value in x]
         assert y == pytest.approx([100 * one["mean"] for one in found if one and one["mean"] is not None])
     assert axis.get_xlabel() == "eta"
     lines = lines_of(axis)
     for rule in RULES:
         x, y = lines[rule]
         assert x == [0.001, 0.01, 0.5]
-        means = [outcome.score(outcome.cell(f"{value:g}"), rule)["mean"] for value in x]
+        means = [outcome.score(outcome.experiment.cell(f"{value:g}"), rule)["mean"] for value in x]
         assert y == pytest.approx([100 * mean for mean in means if mean is not None])
-        level = outcome.score(outcome.cell("CE"), rule)["mean"]
+        level = outcome.score(outcome.experiment.cell("CE"), rule)["mean"]
         assert level is not None
         assert lines[f"CE, {rule}"][1] == pytest.approx([100 * level] * 2)
 

@@ -211,7 +211,9 @@ def test_cells_share_runs(tmp_path: Path, count: Count) -> None:
     outcome = reproduce("one", made(CE, replace(CE, row="the same")), request(tmp_path))
     assert count.seen() == [("ce", 0), ("ce", 1)]
     assert len(content(tmp_path)["runs"]) == 2
-    assert outcome.values(outcome.cell("CE"), "argmax") == outcome.values(outcome.cell("the same"), "argmax")
+    assert outcome.values(outcome.experiment.cell("CE"), "argmax") == outcome.values(
+        outcome.experiment.cell("the same"), "argmax"
+    )
 
 
 def test_where_data_lies_and_what_computes_does_not_matter(done: Path, count: Count) -> None:
@@ -391,7 +393,7 @@ def test_validation_chooses_and_test_has_no_say(tmp_path: Path, theatre: Theatre
         ("crl", 0.5, 0),
         ("crl", 0.5, 1),
     ]
-    assert outcome.values(outcome.cell("CRL"), "argmax") == {"0": 0.2, "1": 0.2}
+    assert outcome.values(outcome.experiment.cell("CRL"), "argmax") == {"0": 0.2, "1": 0.2}
 
 
 def test_candidates_are_kept_without_their_test_scores(tmp_path: Path, theatre: Theatre) -> None:
@@ -704,7 +706,7 @@ def test_showing_trains_nothing_and_shows_what_is_recorded(tmp_path: Path, theat
     outcome = reproduce("one", made(CE, FOCAL, CHOOSING), request(tmp_path, train=False))
     assert theatre.seen() == []
     assert {where: len(runs) for where, runs in outcome.records.items()} == {("CE", ""): 2, ("CRL", ""): 2}
-    assert outcome.score(outcome.cell("focal"), "argmax")["mean"] is None
+    assert outcome.score(outcome.experiment.cell("focal"), "argmax")["mean"] is None
     assert len(content(tmp_path)["runs"]) == 4
 
 
@@ -749,7 +751,7 @@ def test_what_is_measured_is_recorded_and_shown(tmp_path: Path, theatre: Theatre
     experiment = made(measure=measure, show=shown)
     reproduce("one", experiment, request(tmp_path, settings={"data_root": "disk"}))
     (laboratory,) = measure.given
-    assert (laboratory.data_root, laboratory.quick, laboratory.seeds) == ("disk", False, 2)
+    assert (laboratory.data_root, laboratory.quick) == ("disk", False)
     assert laboratory.pictures.parent == tmp_path
     found = content(tmp_path)
     assert found["found"]["seeds"] == [0, 1]
@@ -791,7 +793,7 @@ def test_a_measurement_that_asks_for_a_cell_that_is_not_there(tmp_path: Path, th
 
 
 def test_an_experiment_may_train_nothing(tmp_path: Path, theatre: Theatre) -> None:
-    experiment = Experiment("A title", "A source", "About it.", shown, measure=lambda lab: {"seeds": lab.seeds})
+    experiment = Experiment("A title", "A source", "About it.", shown, measure=lambda _: {"seeds": 3})
     reproduce("one", experiment, request(tmp_path))
     assert theatre.seen() == []
     assert content(tmp_path)["found"] == {"seeds": 3}

@@ -68,7 +68,6 @@ class Laboratory:
 
     data_root: str | None
     quick: bool
-    seeds: int
     pictures: Path  # a folder for pictures that show images of the data, which stay where the data is
     runs: Callable[[str, str], list[Run]]  # the folders of a cell's runs, in the order of their seeds
 

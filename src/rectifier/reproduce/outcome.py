@@ -41,9 +41,6 @@ class Outcome:
     folder: Path
     diverged: Sequence[tuple[str, str, int]] = ()
 
-    def cell(self, row: str, column: str = "") -> Cell:
-        return self.experiment.cell(row, column)
-
     def values(
         self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED
     ) -> dict[str, float | None]:

@@ -131,13 +131,9 @@ class _Work:
             index: [(values, [self._config(one.cell, seed, values) for seed in seeds]) for values in one.combinations]
             for index, one in enumerate(asked)
         }
-        candidates: dict[str, Record] = {}
-        for wanted in (True, False):
-            indices = [index for index, one in enumerate(asked) if one.wanted == wanted]
-            configs = [config for index in indices for _, those in tried[index] for config in those]
-            if wanted:
-                self._trained(configs, scored=False)
-            candidates |= self._ledger.consider(map(key_of, configs))
+        configs = {index: [config for _, those in own for config in those] for index, own in tried.items()}
+        self._trained([config for index, own in configs.items() if asked[index].wanted for config in own], scored=False)
+        candidates = self._ledger.consider(key_of(config) for own in configs.values() for config in own)
 
         def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
             keys = map(key_of, candidate[1])
@@ -238,7 +234,6 @@ class _Work:
         laboratory = Laboratory(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
-            seeds=len(self._seeds),
             pictures=self._request.runs.parent / ("quick-pictures" if self._request.quick else "pictures"),
             runs=self._folders,
         )
