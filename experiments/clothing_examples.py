@@ -1,8 +1,11 @@
 """What a network says about clothes, photograph by photograph."""
 
+from collections.abc import Mapping
+
 from rectifier.compare import difference, estimate
 from rectifier.reproduce import Experiment, Laboratory, Outcome, answers, pictures, views
 from rectifier.reproduce.outcome import PREFERRED
+from rectifier.runs.folder import Run
 
 from .clothing import CELLS as ALL_CELLS
 from .recipes import FASHION, QUICK_LABELS
@@ -14,14 +17,19 @@ RULES = ("argmax", PREFERRED)
 
 def measure(laboratory: Laboratory) -> dict:
     runs = {row: laboratory.runs(row, "") for row in (BASE, OTHER)}
-    first = runs[OTHER][0]
-    said = answers.first_answers(first, SHOWN, PREFERRED)
-    images = pictures.read_images(pictures.open_images(first, laboratory.data_root), list(said))
+    _draw(runs[OTHER][0], laboratory)
+    return {row: {str(run.config.seed): _shares(run) for run in own} for row, own in runs.items()}
+
+
+def _draw(run: Run, laboratory: Laboratory) -> None:
+    said = answers.first_answers(run, run.predictions("test"), SHOWN, PREFERRED)
+    images = pictures.read_images(pictures.open_images(run, laboratory.data_root), list(said))
     answers.draw_answers(images, list(said.values()), laboratory.pictures / "clothing-examples.png")
-    return {
-        rule: {row: {str(run.config.seed): answers.shares_right(run, rule) for run in own} for row, own in runs.items()}
-        for rule in RULES
-    }
+
+
+def _shares(run: Run) -> dict[str, dict[str, float]]:
+    predictions = run.predictions("test")
+    return {rule: answers.shares_right(run, predictions, rule) for rule in RULES}
 
 
 def show(outcome: Outcome) -> str:
@@ -32,16 +40,16 @@ def show(outcome: Outcome) -> str:
         "Right answers in percent of the test images that have the label; classes count by their images here, so that"
         " rare ones hardly count.",
     ]
-    for rule, by_row in outcome.found.items():
-        labels = next(iter(by_row[BASE].values()))
-        lines = [[label, *_texts(by_row, label)] for label in labels]
+    labels = next(iter(outcome.found[BASE].values()))["argmax"]
+    for rule in RULES:
+        lines = [[label, *_texts(outcome.found, rule, label)] for label in labels]
         table = views.markdown_table(["", BASE, OTHER, "difference"], lines)
         parts.append(f"## {views.RULE_WORDS[rule]}\n\n{table}")
     return "\n\n".join(parts)
 
 
-def _texts(by_row: dict, label: str) -> list[str]:
-    base, other = ({seed: shares[label] for seed, shares in by_row[row].items()} for row in (BASE, OTHER))
+def _texts(found: Mapping, rule: str, label: str) -> list[str]:
+    base, other = ({seed: shares[rule][label] for seed, shares in found[row].items()} for row in (BASE, OTHER))
     return [*(views.spread(estimate(own)) for own in (base, other)), views.gain_text(difference(other, base))]
 
 

@@ -58,7 +58,7 @@ def _line(name: str, ratio: str, one: dict, rule: str) -> list[str]:
     missed, found, lost = (shares(kind, "rare") for kind in ("missed", "found", "lost"))
     alarms = [shares(kind, "others") for kind in ("alarms", "other_alarms")]
     texts = [views.spread(estimate(values)) for values in (missed, found, lost, *alarms)]
-    texts.insert(3, views.spread(difference(found, lost), signed=True))
+    texts.insert(3, views.gain_text(difference(found, lost)))
     return [name, ratio, f"{one['rare']:,}", *texts]
 
 

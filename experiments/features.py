@@ -26,7 +26,7 @@ def show(outcome: Outcome) -> str:
     }
     lines = [[row, *(views.spread(estimate(values[name])) for name in heads)] for row, values in found["rows"].items()]
     after, before = found["rows"][RECTIFIED], found["rows"][BASE]
-    gains = [views.spread(difference(after[name], before[name]), signed=True) for name in heads]
+    gains = [views.gain_text(difference(after[name], before[name])) for name in heads]
     k = found["neighbours"]
     return "\n\n".join(
         [

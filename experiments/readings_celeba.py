@@ -14,11 +14,7 @@ def for_several_labels(omega: float) -> list[Cell]:
     """Return readings that differ where there are several labels; ``omega`` is the mean imbalance of the data's."""
     alike = {"method": "crl", "alpha": round(ETA * omega, 4)}
     on_features = {"method": "crl-instance-relative+logit-adjustment", "eta": 0.01}  # the eta of the tables
-    random: dict[str, Any] = {
-        "method": "crl",
-        "eta": ETA,
-        "mining": "random",
-    }  # pairs can bear more weight than hard ones
+    random: dict[str, Any] = {"method": "crl", "eta": ETA, "mining": "random"}  # such pairs bear more weight, too
     return [
         Cell("CRL, one mean over all labels", settings={"method": "crl", "eta": ETA, "pooled": True}, against=BASE),
         Cell("CRL, the same weight for all labels", settings=alike, against=BASE),

@@ -49,18 +49,19 @@ def test_shares_are_those_of_a_loop(run: Run, rule: str) -> None:
         if known:
             right[answers.WHOLE].append(all(hit for _, hit in known))
     expected = {name: sum(hits) / len(hits) for name, hits in right.items()}
-    assert shares_right(run, rule) == pytest.approx(expected)
+    assert shares_right(run, predictions, rule) == pytest.approx(expected)
     assert 0 < expected[answers.WHOLE] < min(expected[name] for name in SPACE.names)
 
 
 def test_a_rule_changes_the_answers(run: Run) -> None:
-    assert shares_right(run, "argmax") != shares_right(run, "preferred")
+    predictions = run.predictions("test")
+    assert shares_right(run, predictions, "argmax") != shares_right(run, predictions, "preferred")
 
 
 def test_first_answers_are_the_decisions_in_words(run: Run) -> None:
     predictions = run.predictions("test")
     decided = decisions(run, predictions, "preferred")
-    said = first_answers(run, 7, "preferred")
+    said = first_answers(run, predictions, 7, "preferred")
     assert list(said) == [f"{i}.jpg" for i in range(7)]
     for i, own in enumerate(said.values()):
         for a, answer in enumerate(own):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rectifier import check
-from rectifier.distances import at_least_float32, unit
+from rectifier.distances import unit
 from rectifier.losses.inputs import no_autocast
 
 MARGINS = (0.1, 0.2, 0.3)
@@ -53,7 +53,7 @@ def quintuplet_loss(
 
 def triple_header(five: Sequence[Tensor], margins: tuple[float, float, float]) -> Tensor:
     """Return the sum of the three hinges of each quintuplet, ``(R,)``, from five tensors ``(R, D)``, unchecked."""
-    a, *others = (unit(at_least_float32(part)) for part in five)
+    a, *others = (unit(part) for part in five)
     to = [(a - part).square().sum(-1) for part in others]
     steps = zip(margins, to[:-1], to[1:], strict=True)
     return torch.stack([(margin + nearer - farther).clamp(min=0) for margin, nearer, farther in steps]).sum(0)

@@ -10,6 +10,7 @@ from rectifier.data.dataset import Pixels
 from rectifier.report.layout import INK, plain, save_figure
 from rectifier.reproduce.pictures import RED, decisions
 from rectifier.runs.folder import Run
+from rectifier.runs.predictions import Predictions
 
 WHOLE = "all labels of an image"
 _ACROSS = 4  # images in a row
@@ -23,12 +24,11 @@ class Answer(NamedTuple):
     right: bool | None
 
 
-def shares_right(run: Run, rule: str) -> dict[str, float]:
-    """Return of each label the share of test images it is right about, and that of images with no label wrong.
+def shares_right(run: Run, predictions: Predictions, rule: str) -> dict[str, float]:
+    """Return of each label the share of images that a run is right about, and that of images with no label wrong.
 
     Images whose label is missing do not count; of all labels together, those with at least one do.
     """
-    predictions = run.predictions("test")
     known = predictions.targets >= 0
     right = (decisions(run, predictions, rule) == predictions.targets) & known
     by_label = right.sum(0) / known.sum(0)
@@ -36,9 +36,8 @@ def shares_right(run: Run, rule: str) -> dict[str, float]:
     return {**dict(zip(predictions.space.names, by_label.tolist(), strict=True)), WHOLE: float(whole)}
 
 
-def first_answers(run: Run, most: int, rule: str) -> dict[str, list[Answer]]:
-    """Return what a run says of the first test images, by their ids."""
-    predictions = run.predictions("test")
+def first_answers(run: Run, predictions: Predictions, most: int, rule: str) -> dict[str, list[Answer]]:
+    """Return what a run says of the first images, by their ids."""
     decided, targets = decisions(run, predictions, rule)[:most].tolist(), predictions.targets[:most].tolist()
     space = predictions.space
     return {

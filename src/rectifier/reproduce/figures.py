@@ -93,11 +93,8 @@ def draw_ranking(outcome: Outcome, cells: Sequence[Cell]) -> None:
     axis.invert_yaxis()
     axis.set_xlabel("class-balanced accuracy on test, %", color=INK, fontsize=9)
     beside.set_xlabel("gain, points, paired by seed", color=INK, fontsize=9)
-    light_grid(axis)
     light_grid(beside)
-    names = axis.get_legend_handles_labels()
-    if names[0]:
-        figure.legend(*names, loc="outside upper right", ncols=2, frameon=False, fontsize=8)  # points are everywhere
+    _finish(axis)
     save_figure(figure, outcome.folder / f"{outcome.name}.png")
 
 

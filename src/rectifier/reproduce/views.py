@@ -234,9 +234,12 @@ def headline(outcome: Outcome) -> str:
         one_data = len({str(cell.settings.get("data")) for cell in compared}) == 1  # else they cannot be compared
         if gaining and one_data:
             best = max(compared, key=lambda cell: outcome.liking(cell)["mean"] or 0.0)
-            gain = f" {gain_text(outcome.gain(best, PREFERRED))}" if best in gaining else ", the baseline"
-            if gain.strip():
-                told.append(f"{f'{column}: ' if column else ''}{best.row}{gain}")
+            gain = gain_text(outcome.gain(best, PREFERRED))
+            place = f"{column}: {best.row}" if column else best.row
+            if best not in gaining:
+                told.append(f"{place}, the baseline")
+            elif gain:
+                told.append(f"{place} {gain}")
     return "; ".join(told)
 
 

@@ -89,9 +89,8 @@ def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> Ite
         return
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-    workers = Parallel(
-        min(len(asked), available_cores()), return_as="generator"
-    )  # each is saved as soon as it is there
+    # A generator, so that each is saved as soon as it is there.
+    workers = Parallel(min(len(asked), available_cores()), return_as="generator")
     yield from workers(delayed(score_predictions)(*one) for one in asked)
 
 
