@@ -1,4 +1,4 @@
-"""CIFAR-100 imb(1) where validation chooses: first how cross-entropy is trained, then how CRL is read."""
+"""CIFAR-100 imb(1) where validation chooses: first how cross-entropy is trained, then CRL's weight and beginning."""
 
 from collections.abc import Iterator
 
@@ -7,35 +7,30 @@ from rectifier.reproduce import Cell, Experiment, views
 from .paper import CIFAR_IMBALANCED
 from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL
 
-# What did best of the readings: a small weight, and a larger one on features that have come to mean something.
-READINGS = {"eta": (0.1, 0.5), "rectify_from": (0.0, 0.8)}
-COSTLY = "DenseNet"  # whose runs take as long as ten of the others
+GRID = {"eta": (0.1, 0.5), "rectify_from": (0.0, 0.8)}
+FEWER_EPOCHS = {"DenseNet": {"epochs": 60}}  # a step of which takes as long as four of ResNet32
 
 
 def cells() -> Iterator[Cell]:
     for column, (_, imbalanced, rectified) in CIFAR_IMBALANCED.items():
-        network = {"network": column.lower()}
-        yield Cell("CE", column, {**network, "method": "ce"}, imbalanced)
-        yield Cell("CRL", column, {**network, "method": "crl"}, rectified, against="CE", choose=READINGS)
-        if column == COSTLY:
-            continue
-        adjusted, joint = ({**network, "method": name} for name in ("logit-adjustment", "crl+logit-adjustment"))
-        yield Cell("logit adjustment", column, adjusted, against="CE")
-        yield Cell("CRL with logit adjustment", column, joint, against="logit adjustment", choose=READINGS)
+        own = {"network": column.lower(), **FEWER_EPOCHS.get(column, {})}
+        yield Cell("CE", column, {**own, "method": "ce"}, imbalanced)
+        yield Cell("logit adjustment", column, {**own, "method": "logit-adjustment"}, against="CE")
+        yield Cell("CRL", column, {**own, "method": "crl"}, rectified, against="CE", choose=GRID)
 
 
 EXPERIMENT = Experiment(
-    title="CIFAR-100 imb(1): CRL as validation chooses it, beside cross-entropy trained as well as we can",
+    title="CIFAR-100 imb(1): cross-entropy trained as well as we can, and CRL as validation chooses it",
     source="Beyond the paper: when CRL helps",
     about=(
-        "60 epochs in place of the paper's 200. Weight decay is chosen for cross-entropy, network by network, and then"
-        " used for all methods; CRL's eta, and whether it begins with training or in the last fifth, are chosen after"
-        f" that. {COSTLY} has the two methods of the paper alone. {HELD_OUT_WORDS}"
+        "The paper's settings but for weight decay, which is chosen for cross-entropy, network by network, and then"
+        " used for all methods; DenseNet has 60 epochs in place of 200. After that CRL's eta is chosen, and whether it"
+        f" begins with training or in its last fifth. {HELD_OUT_WORDS}"
     ),
     show=views.table(),
-    settings={**CIFAR, "data": f"cifar100:imb=1,{HELD_OUT}", "epochs": 60},
-    recipe={"weight_decay": (0.0005, 0.001, 0.002, 0.005)},
+    settings={**CIFAR, "data": f"cifar100:imb=1,{HELD_OUT}"},
+    recipe={"weight_decay": (0.0005, 0.001, 0.002)},
     cells=list(cells()),
     quick={**QUICK_ONE_LABEL, "epochs": 5},
-    seeds=8,
+    seeds=5,
 )

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from rectifier.compare import difference, estimate
+from rectifier.compare import PREFERRED, difference, estimate
 from rectifier.reproduce import Experiment, Laboratory, Outcome, answers, pictures, views
-from rectifier.reproduce.outcome import PREFERRED
 from rectifier.runs.folder import Run
 
 from .clothing import CELLS as ALL_CELLS
@@ -34,9 +33,9 @@ def _shares(run: Run) -> dict[str, dict[str, float]]:
 
 def show(outcome: Outcome) -> str:
     parts = [
-        "The picture is `pictures/clothing-examples.png` in the folder given by `--out` (`reproduced`); the photographs"
-        f" are not ours to put here. It shows the first {SHOWN} test images with the answers of {OTHER}, first seed,"
-        " under the rule that validation prefers, wrong ones in red.",
+        "The picture, `clothing-examples.png`, lies in `pictures` (of the small version in `quick-pictures`) below"
+        f" `--out`; the photographs are not ours to put here. It shows the first {SHOWN} test images with the answers"
+        f" of {OTHER}, first seed, under the rule that validation prefers, wrong ones in red.",
         "Right answers in percent of the test images that have the label; classes count by their images here, so that"
         " rare ones hardly count.",
     ]

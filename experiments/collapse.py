@@ -2,9 +2,8 @@
 
 import csv
 
-from rectifier.compare import estimate
+from rectifier.compare import PREFERRED, estimate
 from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, views
-from rectifier.reproduce.outcome import PREFERRED
 from rectifier.runs.folder import Run
 
 from .recipes import CELEBA, QUICK_LABELS

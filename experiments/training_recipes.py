@@ -57,4 +57,5 @@ EXPERIMENT = Experiment(
     ],
     quick=QUICK_ONE_LABEL,
     seeds=2,
+    scored=False,
 )

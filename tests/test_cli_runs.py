@@ -536,7 +536,7 @@ def test_compare_prints_and_writes_tables_and_figures(compared: Compared) -> Non
             assert image.format == "PNG"
             assert len(image.convert("L").getcolors()) > 10  # something is drawn
     rows = rows_of((compared.folder / "comparison.csv").read_text())
-    assert {row["rule"] for row in rows} == {"argmax", "prior", "tuned"}
+    assert {row["rule"] for row in rows} == {"argmax", "prior", "tuned", "preferred"}
     assert {row["group"] for row in rows} == {"ce", "crl (eta 0.5)"}
     assert "| crl (eta 0.5) |" in (compared.folder / "comparison.md").read_text()
     assert r"\begin{tabular}" in (compared.folder / "comparison.tex").read_text()
@@ -569,11 +569,12 @@ def test_compare_as_json(compared: Compared) -> None:
     found = json.loads(result.stdout)
     assert [(group["name"], group["seeds"]) for group in found["groups"]] == [("ce", [0, 1]), ("crl (eta 0.5)", [0, 1])]
     assert found["groups"][1]["settings"]["method.eta"] == 0.5
-    assert list(found["rules"]) == ["argmax", "prior", "tuned"]
+    assert list(found["rules"]) == ["argmax", "prior", "tuned", "preferred"]
     for rule, values in found["rules"].items():
         for group in found["groups"]:
             own = values["test"]["class_balanced_accuracy"]["groups"][group["name"]]
-            kept = [Run(group["folders"][seed]).metrics["test"]["rules"][rule] for seed in ("0", "1")]
+            runs_metrics = [Run(group["folders"][seed]).metrics for seed in ("0", "1")]
+            kept = [one["test"]["rules"][{"preferred": one["preferred_rule"]}.get(rule, rule)] for one in runs_metrics]
             assert list(own["values"].values()) == pytest.approx([one["class_balanced_accuracy"] for one in kept])
             assert own["mean"] == pytest.approx(np.mean(list(own["values"].values())))
     assert list(Path().iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from rectifier import compare
-from rectifier.compare import METRICS, RULES, Comparison, Entry, compare_entries
+from rectifier.compare import METRICS, PREFERRED, RULES, Comparison, Entry, compare_entries
 
 Counts = dict[str, dict[str, int]]
 
@@ -167,6 +167,20 @@ def test_metrics_agree_with_the_slow_twin(entries: list[Entry]) -> None:
             check_result(result["test"][metric], entries, at("test", "rules", rule, metric))
         metric = "class_balanced_accuracy"
         check_result(result["validation"][metric], entries, at("validation", "rules", rule, metric))
+
+
+def test_the_preferred_rule_is_each_runs_own(entries: list[Entry]) -> None:
+    told = [
+        replace(entry, metrics={**entry.metrics, "preferred_rule": RULES[number % len(RULES)]})
+        for number, entry in enumerate(entries)
+    ]
+    found = compare_entries(told)["rules"][PREFERRED]
+    for metric in METRICS[:-1]:
+
+        def own(entry: Entry, metric: str = metric) -> float | None:
+            return at("test", "rules", entry.metrics["preferred_rule"], metric)(entry)
+
+        check_result(found["test"][metric], told, own)
 
 
 def slow_rarest(entry: Entry, label: str) -> str:

@@ -214,7 +214,7 @@ def test_rectification_that_ends_in_one_answer_is_told_early(
     monkeypatch.setattr(console, "say", told.append)
     sizes = "shapes:samples=60,size=16,ratio=4,labels=shape=4/colour=3"
     train(config(sizes, method=method, epochs=8, validate_every=1), tmp_path / "run")
-    found = [text for text in told if "after 2 epochs every image gets the same answer" in text]
+    found = [text for text in told if "after 2 epochs argmax gives every image the same answer" in text]
     assert len(found) == times
     assert all("rectify_from=0.25" in text for text in found)
     assert not [text for text in told if "gets the same answer" in text and text not in found]

@@ -27,6 +27,8 @@ from rectifier.metrics.score import score
 from rectifier.posthoc import LogitAdjustment, ThresholdAdjustment, prior_offsets, tuned_offsets
 
 RULES = ("argmax", "prior", "tuned")
+PREFERRED = "preferred"
+"""Stands for the rule that validation likes best, run by run: what one would use."""
 POSTHOC: dict[str, type[ThresholdAdjustment] | type[LogitAdjustment]] = {
     "threshold-adjustment": ThresholdAdjustment,
     "logit-adjustment": LogitAdjustment,

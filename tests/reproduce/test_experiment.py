@@ -38,7 +38,9 @@ def paper() -> ModuleType:
 
 def test_the_papers_tables_and_figures_are_there() -> None:
     assert {"celeba", "clothing", "deepfashion", "cifar100-balanced", "cifar100-imbalanced"} <= set(NAMES)
-    assert {"gamma", "designs", "eta", "kappa", "mining", "rho"} <= set(NAMES)
+    assert {"gamma", "designs", "eta", "kappa", "mining", "rho", "scope", "cost"} <= set(NAMES)
+    assert {"imbalance", "distributions", "features", "examples", "clothing-examples"} <= set(NAMES)
+    assert "cifar100-chosen" in NAMES  # ours
     assert not {"paper", "recipes", "--init--"} & set(NAMES)
 
 

@@ -302,7 +302,7 @@ def test_examples_are_counted_and_drawn_beside_the_data(quick: Path) -> None:
     assert (quick / "quick-pictures" / "examples.png").is_file()
     assert not (quick / "results" / "examples.png").exists()
     page = (quick / "results" / "examples.md").read_text()
-    assert "`pictures/examples.png`" in page
+    assert "`examples.png`, lies in `pictures` (of the small version in `quick-pictures`)" in page
     assert page.count("| all labels |") == len(RULES) + 1
     assert str(quick) not in page
 

@@ -115,7 +115,7 @@ def shown(folder: Path, seeds: int = 3) -> Outcome:
 def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> None:
     text = page(shown(tmp_path))
     title, source, table, training, provenance = text.rstrip("\n").split("\n\n")
-    assert training == "All runs: network net, epochs 3, lr 0.1."
+    assert training == "All runs: network net, epochs 3, lr 0.1, precision 32."
     assert title == "# A title"
     assert source == "A source. About it."
     assert table == "The table."
@@ -141,11 +141,14 @@ def test_the_quick_version_says_that_it_says_nothing(tmp_path: Path) -> None:
 
 
 def test_what_validation_chose_is_told(tmp_path: Path) -> None:
+    outcome = shown(tmp_path)
+    cells = [replace(c, choose={"eta": (0.1, 0.5), "kappa": (5, 25)} if c.row == "crl" else {}) for c in CELLS]
+    experiment = replace(outcome.experiment, cells=cells, recipe={"lr": (0.01, 0.1)})
     chosen = {("all", "small"): {"lr": 0.1}, ("crl", ""): {"eta": 0.5, "kappa": 5}}
-    text = page(replace(shown(tmp_path), chosen=chosen))
+    text = page(replace(outcome, experiment=experiment, chosen=chosen))
     (line,) = [line for line in text.splitlines() if line.startswith("Chosen on validation")]
-    assert "all small: lr 0.1" in line
-    assert "crl: eta 0.5, kappa 5" in line
+    assert "all small: lr 0.1 (of 0.01, 0.1)" in line  # so that one sees what is at an edge
+    assert "crl: eta 0.5 (of 0.1, 0.5), kappa 5 (of 5, 25)" in line
 
 
 def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def made_record(
         "key": f"{draw.randrange(16**12):012x}",
         "seed": seed,
         "data": {"split_hash": "0123456789abcdef", "ratios": dict(ratios)},
+        "precision": "32",
         "hardware": "an abacus",
         "versions": {"torch": "2.0"},
         "commit": "fedcba9876543210",

@@ -53,7 +53,7 @@ def test_a_quick_version_runs(name: str) -> None:
     assert (found["experiment"], found["title"]) == (name, experiment.title)
     runs = {run["key"]: run for run in found["runs"]}
     assert {run["seed"] for run in runs.values()} == (set(range(seeds)) if experiment.cells else set())
-    assert all({"validation", "test"} <= set(run) for run in runs.values())
+    assert all("validation" in run and ("test" in run) == experiment.scored for run in runs.values())
     assert {Run(folder).config.seed for folder in Path("out/quick-runs").glob("*")} >= {
         r["seed"] for r in runs.values()
     }

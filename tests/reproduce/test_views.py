@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from PIL import Image
 from test_outcome import RATIOS, made_outcome
 
 from rectifier.evaluation import RULES
-from rectifier.reproduce import Cell, Outcome, figures, views
+from rectifier.reproduce import Cell, Outcome, views
 
 SHOWN_RULES = (*RULES, "preferred")
 
@@ -341,100 +340,7 @@ def test_what_the_paper_has_not_is_empty() -> None:
     assert (views.percent(None), views.percent(0.1234)) == ("", "12.3")
 
 
-# Figures
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that were to be saved."""
-    kept: list[Any] = []
-    monkeypatch.setattr(figures, "save_figure", lambda figure, *_: kept.append(figure))
-    return kept
-
-
-def test_bars_are_as_high_as_the_gains(drawn: list[Any]) -> None:
-    outcome = made_outcome(METHODS, 3, gains={"CRL": 0.2})
-    assert figures.draw_gains(outcome, ["CRL", "Ours", "not measured"], "prior")
-    (axis,) = drawn[0].axes
-    bars = [container for container in axis.containers if hasattr(container, "patches")]
-    assert [container.get_label() for container in bars] == ["CRL", "Ours"]
-    labels = [text.get_text() for text in axis.get_xticklabels()]
-    assert labels == ["hair 1:2", "beard 1:6", "hat 1:30", "bald 1:43"]
-    for cell, container in zip(METHODS[2:], bars, strict=True):
-        heights = [patch.get_height() for patch in container.patches]
-        gains = [outcome.gain(cell, "prior", label) for label in outcome.ratios()]
-        assert heights == pytest.approx([100 * gain["mean"] for gain in gains if gain and gain["mean"] is not None])
-
-
-def test_bars_of_a_label_stand_side_by_side(drawn: list[Any]) -> None:
-    assert figures.draw_gains(made_outcome(METHODS), [cell.row for cell in METHODS])
-    (axis,) = drawn[0].axes
-    bars = [container.patches for container in axis.containers if hasattr(container, "patches")]
-    for place, group in enumerate(zip(*bars, strict=True)):
-        edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in group]
-        assert all(left[1] == pytest.approx(right[0]) for left, right in pairwise(edges))
-        assert (edges[0][0] + edges[-1][1]) / 2 == pytest.approx(place)
-
-
-@pytest.mark.parametrize(
-    ("cells", "ratios"),
-    [(METHODS[:1], RATIOS), (METHODS, {"class": 20.0}), ([], RATIOS)],
-    ids=["no gains", "one label", "no cells"],
-)
-def test_without_gains_of_labels_nothing_is_drawn(
-    drawn: list[Any], cells: Sequence[Cell], ratios: dict[str, float | None]
-) -> None:
-    assert not figures.draw_gains(made_outcome(cells, ratios=ratios), [cell.row for cell in METHODS])
-    assert drawn == []
-
-
-def lines_of(axis: Any) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the points of every line with a name."""
-    found = {}
-    for container in axis.containers:  # a line with bars of its intervals
-        found[container.get_label()] = tuple(list(values) for values in container.lines[0].get_data())
-    for line in axis.get_lines():
-        if not line.get_label().startswith("_"):
-            found[line.get_label()] = tuple(list(values) for values in line.get_data())
-    return found
-
-
-def test_a_curve_goes_through_the_scores_and_the_baseline_is_level(drawn: list[Any]) -> None:
-    outcome = made_outcome(CURVE)
-    figures.draw_curve(outcome, "eta", logarithmic=True)
-    axis, gains = drawn[0].axes
-    assert axis.get_xscale() == gains.get_xscale() == "log"
-    for rule in ("argmax", "preferred"):
-        x, y = lines_of(gains)[rule]
-        found = [outcome.gain(outcome.experiment.cell(f"{value:g}"), rule) for value in x]
-        assert y == pytest.approx([100 * one["mean"] for one in found if one and one["mean"] is not None])
-    assert axis.get_xlabel() == "eta"
-    lines = lines_of(axis)
-    for rule in RULES:
-        x, y = lines[rule]
-        assert x == [0.001, 0.01, 0.5]
-        means = [outcome.score(outcome.experiment.cell(f"{value:g}"), rule)["mean"] for value in x]
-        assert y == pytest.approx([100 * mean for mean in means if mean is not None])
-        level = outcome.score(outcome.experiment.cell("CE"), rule)["mean"]
-        assert level is not None
-        assert lines[f"CE, {rule}"][1] == pytest.approx([100 * level] * 2)
-
-
-def test_a_ranking_is_drawn_in_its_order(drawn: list[Any]) -> None:
-    cells = [Cell("ce"), Cell("b", against="ce"), Cell("a", against="ce")]
-    outcome = made_outcome(cells)
-    figures.draw_ranking(outcome, cells)
-    axis, beside = drawn[0].axes
-    assert [text.get_text() for text in axis.get_yticklabels()] == ["ce", "b", "a"]
-    assert axis.yaxis_inverted()
-    for rule in ("argmax", "preferred"):
-        means, places = lines_of(axis)[rule]
-        assert places == sorted(places)
-        assert means == pytest.approx([100 * (outcome.score(cell, rule)["mean"] or 0) for cell in cells])
-        gains, places = lines_of(beside)[rule]
-        assert [round(place) for place in places] == [1, 2]
-        found = [outcome.gain(cell, rule) for cell in cells[1:]]
-        assert gains == pytest.approx([100 * (one["mean"] or 0) for one in found if one])
+# Of which nothing is trained yet
 
 
 def test_a_ranking_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
@@ -442,19 +348,6 @@ def test_a_ranking_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
     assert "Nothing" in views.ranking()(
         made_outcome(cells, {(cell.row, ""): range(0) for cell in cells}, folder=tmp_path)
     )
-
-
-def test_every_column_has_a_line_under_every_rule(drawn: list[Any]) -> None:
-    cells = [Cell(row, column) for column in ("CE", "CRL") for row in ("0.2", "1")]
-    figures.draw_curve(made_outcome(cells), "gamma")
-    assert set(lines_of(drawn[0].axes[0])) == {f"{column} {rule}" for column in ("CE", "CRL") for rule in RULES}
-
-
-def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
-    cells = [replace(cell, row=f"{cell.row} $x_{{$") for cell in METHODS[1:2]]
-    base = replace(METHODS[0], row="DeepID2")
-    assert figures.draw_gains(made_outcome([base, *cells], folder=tmp_path), [cell.row for cell in cells])
-    assert (tmp_path / "made.png").is_file()
 
 
 def test_a_curve_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
@@ -483,8 +376,9 @@ def test_the_headline_is_the_gain_of_what_validation_likes_best() -> None:
     likings = {("ce", "one"): 0.4, ("a", "one"): 0.5, ("b", "one"): 0.6, ("ce", "two"): 0.7}
     outcome = liked(made_outcome(CHOICE), likings)
     column, _, told = views.headline(outcome).partition(": ")
-    row, _, gain = told.partition(" ")
-    assert (column, row) == ("one", "b")  # and nothing of a column without any gain
+    row, _, rest = told.partition(" ")
+    gain, _, base = rest.partition(" over ")
+    assert (column, row, base) == ("one", "b", "ce")  # and nothing of a column without any gain
     assert_shows_gain(gain, outcome, CHOICE[2], "preferred")
     assert views.headline(liked(outcome, {**likings, ("a", "one"): 0.8})).startswith("one: a ")
     assert views.headline(liked(outcome, {**likings, ("ce", "one"): 0.9})) == "one: ce, the baseline"

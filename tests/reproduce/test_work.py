@@ -436,7 +436,7 @@ def test_the_mean_over_the_choices_seeds_decides(tmp_path: Path, theatre: Theatr
 
 def test_the_quick_version_chooses_by_one_seed(tmp_path: Path, theatre: Theatre) -> None:
     theatre.scores = DIVIDED
-    outcome = reproduce("one", made(CHOOSING), request(tmp_path, quick=True, seeds=1))
+    outcome = reproduce("one", made(CHOOSING, quick={"epochs": 1}), request(tmp_path, quick=True, seeds=1))
     assert [(eta(config), config.seed) for config in theatre.seen()] == [
         *((e, CHOICE_SEEDS[0]) for e in ETAS),
         (0.5, 0),
@@ -688,7 +688,13 @@ def test_what_diverges_is_not_measured(tmp_path: Path) -> None:
 
 def test_generated_and_real_data_do_not_mix(done: Path) -> None:
     with pytest.raises(ValueError, match=r"--results to be a folder for the small versions on generated data alone"):
-        reproduce("one", made(), request(done, quick=True))
+        reproduce("one", made(quick={"epochs": 1}), request(done, quick=True))
+
+
+def test_an_experiment_without_a_small_version_has_none(tmp_path: Path, count: Count) -> None:
+    with pytest.raises(ValueError, match=r"--quick to be an experiment that has settings for a small version"):
+        reproduce("one", made(), request(tmp_path, quick=True))
+    assert count.seen() == []
 
 
 # Showing without training
@@ -725,6 +731,44 @@ def test_showing_claims_no_choice_that_was_not_made(tmp_path: Path, theatre: The
     assert theatre.seen() == []
     assert outcome.chosen == {}
     assert not (tmp_path / "results").exists()  # nothing is recorded, and nothing written
+
+
+def test_of_a_grid_with_a_gap_nothing_is_chosen(tmp_path: Path, theatre: Theatre) -> None:
+    theatre.scores = DIVIDED
+    reproduce("one", made(CE, CHOOSING), request(tmp_path))
+    wider = replace(CHOOSING, choose={"eta": (*ETAS, 0.01)})
+    outcome = reproduce("one", made(CE, wider), request(tmp_path, train=False))
+    assert (outcome.chosen, list(outcome.records)) == ({}, [("CE", "")])
+    narrower = replace(CHOOSING, choose={"eta": ETAS[1:]})
+    assert reproduce("one", made(CE, narrower), request(tmp_path, train=False)).chosen == {("CRL", ""): {"eta": 0.5}}
+
+
+# Scores of test that nobody asks for
+
+
+UNSCORED: dict[str, Any] = {"scored": False, "show": views.validation({})}
+
+
+def test_where_validation_alone_is_asked_nothing_of_test_is_kept(tmp_path: Path, count: Count) -> None:
+    outcome = reproduce("recipes", made(**UNSCORED), request(tmp_path))
+    assert outcome.liking(outcome.experiment.cell("CE"))["mean"] is not None
+    found = content(tmp_path, "recipes")
+    assert (len(found["runs"]), found["candidates"], found["superseded"]) == (4, [], [])
+    assert not any("test" in run for run in found["runs"])
+    count.seen()
+    reproduce("recipes", made(**UNSCORED), request(tmp_path))
+    assert (count.seen(), content(tmp_path, "recipes")) == ([], found)
+
+
+@pytest.mark.parametrize("name", ["a", "z"])  # before and behind the other, by the alphabet
+def test_what_was_not_scored_is_scored_where_it_is_asked_for(tmp_path: Path, count: Count, name: str) -> None:
+    reproduce("recipes", made(**UNSCORED), request(tmp_path))
+    shutil.rmtree(tmp_path / "runs")
+    count.seen()
+    for trained in (ALL, []):
+        outcome = reproduce(name, made(), request(tmp_path))
+        assert count.seen() == trained
+        assert len(outcome.values(outcome.experiment.cell("CRL"), "argmax")) == 2
 
 
 # Beside runs
@@ -782,6 +826,16 @@ def test_folders_that_are_gone_are_trained_where_they_are_needed(tmp_path: Path,
     shutil.rmtree(tmp_path / "runs")
     reproduce("two", made(measure=Measure(), show=shown), request(tmp_path))
     assert [(config.method, config.seed) for config in theatre.seen()] == [("crl", 0), ("crl", 1)]
+
+
+def test_a_run_whose_folder_was_lost_keeps_its_record(tmp_path: Path, theatre: Theatre) -> None:
+    """A GPU trains another run the second time: which of the two is better has no say."""
+    reproduce("one", made(), request(tmp_path))
+    shutil.rmtree(tmp_path / "runs")
+    theatre.scores = lambda _: (0.9, 0.9)
+    outcome = reproduce("two", made(measure=Measure(), show=shown), request(tmp_path))
+    assert content(tmp_path, "two")["runs"] == content(tmp_path)["runs"]
+    assert outcome.values(outcome.experiment.cell("CRL"), "argmax") == {"0": 0.5, "1": 0.5}
 
 
 def test_a_measurement_that_asks_for_a_cell_that_is_not_there(tmp_path: Path, theatre: Theatre) -> None:

@@ -20,7 +20,7 @@ from rectifier.cli.training import StepKind, kept
     " [bold]rectifier reproduce cifar100-imbalanced --data-root data[/]"
 )
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Experiments, or all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experiments, or all.")] = None,
     data_root: DataRoot = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="Of every cell.", show_default="3, or more where it matters")
@@ -90,7 +90,8 @@ def reproduce(
             kept(partial(run, name, experiment, replace(request, only=own[name])), None)
         except FileNotFoundError as error:
             if len(loaded) == 1:
-                raise
+                hint = f"Without the data there is a small version: rectifier reproduce {name} --quick."
+                raise FileNotFoundError(f"{error} {hint}") from error
             left[name] = str(error)  # data that is not here keeps no other experiment from its own
             continue
         page = request.results / f"{name}.md"

@@ -144,7 +144,11 @@ def compare(
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option("--rule", help="Of what is shown label by label: argmax, prior or tuned.", show_default="argmax"),
+        typer.Option(
+            "--rule",
+            help="Of labels: argmax, prior, tuned or preferred (what validation likes).",
+            show_default="argmax",
+        ),
     ] = None,
     images: Images = None,
     data_root: DataRoot = None,
@@ -165,10 +169,10 @@ def compare(
 ) -> None:
     """Compare runs: means with 95 % intervals, differences paired by seed. Missing runs are trained."""
     from rectifier import check
-    from rectifier.compare import RULES, suite
+    from rectifier.compare import PREFERRED, RULES, suite
     from rectifier.engine.devices import is_first_process
 
-    check.raise_all([check.choice("--rule", rule or "argmax", RULES)])
+    check.raise_all([check.choice("--rule", rule or "argmax", (*RULES, PREFERRED))])
     if runs:
         if given := _given(context, but=("runs", "out", "baseline", "rule", "as_json", "every")):
             check.fail("runs that are there", "given without settings", f"{given[0]} beside them")

@@ -3,6 +3,6 @@
 from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
 from rectifier.compare.statistics import BINS, METRICS, compare_entries, difference, estimate
-from rectifier.evaluation import RULES
+from rectifier.evaluation import PREFERRED, RULES
 
-__all__ = ["BINS", "METRICS", "RULES", "Comparison", "Entry", "compare_entries", "difference", "estimate"]
+__all__ = ["BINS", "METRICS", "PREFERRED", "RULES", "Comparison", "Entry", "compare_entries", "difference", "estimate"]

@@ -1,7 +1,8 @@
 """Compare finished runs: groups of seeds, their means with intervals, and paired differences to a baseline.
 
 ``compare_entries`` returns plain values that go into JSON as they are: fractions, and None for what is not defined.
-Decision rules are never mixed: everything is given under each rule apart. Intervals are Student's, 95 %.
+Everything is given under each decision rule apart, and once more under the one that validation prefers, run by run.
+Intervals are Student's, 95 %.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rectifier.compare.outcome import (
     Result,
     RuleResult,
 )
-from rectifier.evaluation import RULES
+from rectifier.evaluation import PREFERRED, RULES
 
 METRICS = (
     "class_balanced_accuracy",
@@ -81,7 +82,7 @@ def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Co
         "baseline": groups[0].name,
         "groups": [group.facts() for group in groups],
         "labels": labels,
-        "rules": {rule: _under_rule(rule, groups, labels) for rule in RULES},
+        "rules": {rule: _under_rule(rule, groups, labels) for rule in (*RULES, PREFERRED)},
     }
 
 
@@ -168,7 +169,8 @@ def _at(part: str, rule: str, *path: str) -> _Value:
 
     def value(entry: Entry) -> float | None:
         found: Any = entry.metrics.get(part)
-        for key in ("rules", rule, *path):
+        own = entry.metrics.get("preferred_rule", "argmax") if rule == PREFERRED else rule
+        for key in ("rules", own, *path):
             found = (found or {}).get(key)
         return found if check.is_real(found) else None
 

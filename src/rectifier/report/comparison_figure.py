@@ -231,7 +231,7 @@ def _log_counts(axis: Axes) -> None:
 def _draw_summary(comparison: Comparison) -> Figure:
     names = [group["name"] for group in comparison["groups"]]
     rules = comparison["rules"]
-    figure = _figure(10.0, 1.9 + 2 * max(0.32 * len(names), 0.9), headline(comparison))
+    figure = _figure(3.2 * len(rules), 1.9 + 2 * max(0.32 * len(names), 0.9), headline(comparison))
     axes = figure.subplots(len(_SUMMARY), len(rules), squeeze=False, sharex="row", sharey=True)
     for row, metric in zip(axes, _SUMMARY, strict=True):
         for axis, (rule, found) in zip(row, rules.items(), strict=True):

@@ -89,6 +89,7 @@ class Experiment:
         seeds: of each cell.
         measure: finds what is not in the runs' scores, as values for JSON.
         alone: trains one run after another, so that their times can be compared.
+        scored: whether runs are scored on test; not where validation alone is asked.
     """
 
     title: str
@@ -102,6 +103,7 @@ class Experiment:
     seeds: int = 3
     measure: Callable[[Laboratory], dict[str, Any]] | None = None
     alone: bool = False
+    scored: bool = True
 
     def __post_init__(self) -> None:
         places = [(cell.row, cell.column) for cell in self.cells]

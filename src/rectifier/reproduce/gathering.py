@@ -55,13 +55,14 @@ def _training(outcome: Outcome) -> list[str]:
         return []
     alike = {key: value for key, value in configs[0].items() if all(one.get(key) == value for one in configs)}
     told = [f"{key} {alike[key]}" for key in _TOLD if alike.get(key) not in (None, {}, False)]
+    told.append(f"precision {_listed(sorted({record['precision'] for record in outcome.all_records}))}")
     told += [f"{key.partition('.')[2]} {value}" for key, value in alike.items() if key.startswith("method.")]
     return [f"All runs: {', '.join(told)}."] if told else []
 
 
 _TOLD = (
     *("data", "size", "network", "network.dropout", "epochs", "batch_size"),
-    *("optimizer", "lr", "momentum", "weight_decay", "schedule", "warmup", "padding", "flip", "select", "precision"),
+    *("optimizer", "lr", "momentum", "weight_decay", "schedule", "warmup", "padding", "flip", "select"),
 )
 
 
@@ -84,10 +85,11 @@ def _remarks(outcome: Outcome) -> list[str]:
 def _choices(outcome: Outcome) -> list[str]:
     if not outcome.chosen:
         return []
-    told = [
-        f"{place_name(where)}: {', '.join(f'{key} {value}' for key, value in chosen.items())}"
-        for where, chosen in outcome.chosen.items()
-    ]
+    told = []
+    for where, chosen in outcome.chosen.items():
+        grid = outcome.grid(where)
+        texts = [f"{key} {value} (of {_listed([str(one) for one in grid[key]])})" for key, value in chosen.items()]
+        told.append(f"{place_name(where)}: {', '.join(texts)}")
     return [f"Chosen on validation, by runs of other seeds: {'; '.join(told)}."]
 
 

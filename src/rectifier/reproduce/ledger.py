@@ -20,10 +20,11 @@ class Ledger:
         path: of the experiment's file; beside it lie those of others, with whom it may share runs.
         quick: whether it is the small version.
         again: whether what was recorded counts as not known.
+        scored: whether the experiment's runs are scored on test; else nothing of test is kept.
     """
 
-    def __init__(self, path: Path, *, quick: bool, again: bool) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, quick: bool, again: bool, scored: bool = True) -> None:
+        self.path, self._scored = path, scored
         recorded = read_records(path.parent, path, quick=quick)
         content: dict[str, Any] = read_json(path) if path.is_file() else {}
         self.found: dict[str, Any] = content.get("found") or {}  # beside scores
@@ -38,15 +39,23 @@ class Ledger:
     def __getitem__(self, key: str) -> Record:
         return self._known[key]
 
+    def knows(self, key: str, scored: bool) -> bool:
+        """Say whether a run is recorded; one that was there to be chosen from has no scores."""
+        return key in self._known and (not scored or _is_scored(self._known[key]))
+
     def forget(self, key: str) -> None:
         del self._known[key]
 
     def keep(self, record: Record, scored: bool) -> None:
-        """Record a run that is scored, or one that is there to be chosen from: its test scores are not looked at."""
+        """Record a run that is scored, or one that is there to be chosen from: its test scores are not looked at.
+
+        A run of which only the folder was lost has its record; on a GPU the new one is another run, not a better one.
+        """
         if not scored:
             record.pop("test", None)
             self._candidates[record["key"]] = record
-        self._known[record["key"]] = record
+        if not self.knows(record["key"], scored):
+            self._known[record["key"]] = record
 
     def consider(self, keys: Iterable[str]) -> dict[str, Record]:
         """Return what is known of runs that validation chooses from, and list it as such."""
@@ -62,7 +71,9 @@ class Ledger:
         """Return what is recorded of these runs; what is not trained anew yet is what it was."""
         recorded = self._own | self._known
         there = {place: recorded[key] for place, key in keys.items() if key in recorded}
-        return {place: record for place, record in there.items() if "test" in record or "diverged" in record}
+        if not self._scored:
+            return {place: _without_test(record) for place, record in there.items()}
+        return {place: record for place, record in there.items() if _is_scored(record)}
 
     def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> int:
         """Write the file: facts, what is current, and apart from it what settings of before had; count the runs."""
@@ -70,7 +81,17 @@ class Ledger:
         for (row, column, _), record in current.items():
             runs.setdefault(record["key"], placed(record, row, column))  # two cells may share it
         superseded = [one for key, one in self._own.items() if key not in runs and key not in self._candidates]
+        superseded = superseded if self._scored else list(map(_without_test, superseded))
         found = {"found": self.found, "measured": self.measured_in}
-        lists = {"runs": runs.values(), "candidates": self._candidates.values(), "superseded": superseded}
+        candidates = [one for key, one in self._candidates.items() if key not in runs]
+        lists = {"runs": runs.values(), "candidates": candidates, "superseded": superseded}
         write_results(self.path, {**facts, **found}, lists)
         return len(runs)
+
+
+def _is_scored(record: Record) -> bool:
+    return "test" in record or "diverged" in record
+
+
+def _without_test(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name != "test"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rectifier.compare import difference, estimate
+from rectifier.compare import PREFERRED, difference, estimate
 from rectifier.compare.outcome import Difference, Estimate
 from rectifier.reproduce.experiment import Cell, Experiment
 from rectifier.reproduce.records import Record
@@ -16,8 +16,8 @@ BALANCED = "class_balanced_accuracy"
 GROUPS = "group_top5"
 """The metric of labels that come in groups: of a group's likeliest five, by group in place of labels."""
 
-PREFERRED = "preferred"
-"""Stands for the decision rule that validation likes best, run by run: what one would use."""
+ALL = "all"
+"""Stands for the rows of a column, in what is chosen for them together."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,11 @@ class Outcome:
     def values(
         self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED
     ) -> dict[str, float | None]:
-        """Return a score on test of each seed, of all labels together or of one."""
+        """Return a score on test of each seed that is scored, of all labels together or of one."""
         found: dict[str, float | None] = {}
         for seed, record in self.records.get((cell.row, cell.column), {}).items():
+            if "test" not in record:
+                continue
             scores = record["test"][record["preferred_rule"] if rule == PREFERRED else rule]
             if metric == GROUPS:
                 found[str(seed)] = estimate(scores[GROUPS])["mean"] if label is None else scores[GROUPS].get(label)
@@ -77,7 +79,7 @@ class Outcome:
         if base is None:
             return None
         ours, theirs = (self.values(one, rule, label, metric) for one in (cell, base))
-        return difference({seed: ours[seed] for seed in self._of_one_split(cell, base)}, theirs)
+        return difference({seed: ours[seed] for seed in self._of_one_split(cell, base) if seed in ours}, theirs)
 
     def gain_of(self, cell: Cell, rule: str, labels: list[str]) -> Difference | None:
         """Return the difference in the mean over some labels."""
@@ -101,6 +103,11 @@ class Outcome:
         ours, theirs = (self.records.get((one.row, one.column), {}) for one in (cell, base))
         hashes = {seed: record["data"]["split_hash"] for seed, record in theirs.items()}
         return [str(seed) for seed, record in ours.items() if record["data"]["split_hash"] == hashes.get(seed)]
+
+    def grid(self, where: tuple[str, str]) -> Mapping[str, Sequence[Any]]:
+        """Return what validation chose from: for a cell, or for all of a column how they are trained."""
+        row, column = where
+        return self.experiment.recipe if row == ALL else self.experiment.cell(row, column).choose
 
     def base(self, cell: Cell) -> Cell | None:
         """Return the cell that this one's gain is counted from."""

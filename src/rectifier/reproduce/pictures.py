@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from rectifier import check, columns
+from rectifier.compare import PREFERRED
 from rectifier.data.dataset import Decoded, ImageData, ImageFiles, Pixels
 from rectifier.data.decode import decode, image_size
 from rectifier.data.sources import open_data
 from rectifier.report.layout import INK, plain, save_figure
-from rectifier.reproduce.outcome import PREFERRED
 from rectifier.reproduce.records import ratio_of
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import Predictions

@@ -120,11 +120,10 @@ def read_records(folder: Path, own: Path | None = None, *, quick: bool = False) 
             check.fail("--results", f"a folder for {wanted} alone", f"{folder}, whose {path.name} is of {there}")
         listed = content.get("runs") if isinstance(content, dict) else None
         if isinstance(listed, list):
-            found |= {
-                one["key"]: one
-                for one in [one for part in LISTS for one in content.get(part, [])]
-                if isinstance(one, dict) and "key" in one
-            }
+            records = [one for part in LISTS for one in content.get(part, [])]
+            for one in (one for one in records if isinstance(one, dict) and "key" in one):
+                if "test" in one or "test" not in found.get(one["key"], ()):  # what is scored says more
+                    found[one["key"]] = one
     return found
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rectifier import check
+from rectifier.compare import PREFERRED
 from rectifier.report import comparison_tables
 from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import Cell
-from rectifier.reproduce.outcome import GROUPS, PREFERRED, Outcome
+from rectifier.reproduce.outcome import GROUPS, Outcome
 
 Show = Callable[[Outcome], str]
 RULE_WORDS = {
@@ -114,7 +115,8 @@ def groups() -> Show:
         records = outcome.all_records
         names = list(records[0]["test"]["argmax"][GROUPS]) if records else []
         if not names:
-            return f"No labels that come in groups: of all labels together.\n\n{table()(outcome)}"
+            told = "No labels that come in groups: of all labels together, which the paper's numbers are not of."
+            return "\n\n".join([told, *(_cells(outcome, rule, None) for rule in RULE_WORDS)])
         heads = ["", "rule", *(head for name in (*names, "mean") for head in (name, "paper"))]
         lines = []
         for cell in outcome.experiment.cells:
@@ -125,8 +127,10 @@ def groups() -> Show:
                 lines.append([cell.row, rule, *(text for pair in zip(scores, papers, strict=True) for text in pair)])
                 if cell.against is not None:
                     gains = [outcome.gain(cell, rule, name, GROUPS) for name in columns]
-                    texts = [text for gain in gains for text in (gain_text(gain), "")]
-                    lines.append([f"{cell.row}, gain", rule, *texts])
+                    papers = [paper_gain_text(outcome.paper_gain(cell, (name or "mean",))) for name in columns]
+                    papers = [text * (rule == "argmax") for text in papers]
+                    pairs = zip(map(gain_text, gains), papers, strict=True)
+                    lines.append([f"{cell.row}, gain", rule, *(text for pair in pairs for text in pair)])
         return markdown_table(heads, lines)
 
     return show
@@ -234,12 +238,12 @@ def headline(outcome: Outcome) -> str:
         one_data = len({str(cell.settings.get("data")) for cell in compared}) == 1  # else they cannot be compared
         if gaining and one_data:
             best = max(compared, key=lambda cell: outcome.liking(cell)["mean"] or 0.0)
-            gain = gain_text(outcome.gain(best, PREFERRED))
+            gain, base = gain_text(outcome.gain(best, PREFERRED)), outcome.base(best)
             place = f"{column}: {best.row}" if column else best.row
-            if best not in gaining:
+            if base is None:
                 told.append(f"{place}, the baseline")
             elif gain:
-                told.append(f"{place} {gain}")
+                told.append(f"{place} {gain} over {base.row}")
     return "; ".join(told)
 
 

@@ -14,7 +14,7 @@ from rectifier.config import Config
 from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.ledger import Ledger, Place
-from rectifier.reproduce.outcome import Outcome
+from rectifier.reproduce.outcome import ALL, Outcome
 from rectifier.reproduce.records import Record, diverged_record, key_of, record_of
 from rectifier.reproduce.views import headline
 from rectifier.runs.folder import Run
@@ -69,6 +69,8 @@ class Request:
 def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
     """Train what is missing, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers beside ours."""
     only_what_each_has({name: experiment}, request.only)
+    if request.quick and experiment.cells and not experiment.quick:
+        check.fail("--quick", "an experiment that has settings for a small version (quick=...)", name)
     return _Work(name, experiment, request).done()
 
 
@@ -89,11 +91,14 @@ class _Work:
 
     def __init__(self, name: str, experiment: Experiment, request: Request) -> None:
         self._name, self._experiment, self._request = name, experiment, request
-        self._ledger = Ledger(request.results / f"{name}.json", quick=request.quick, again=request.again)
+        self._ledger = Ledger(
+            request.results / f"{name}.json", quick=request.quick, again=request.again, scored=experiment.scored
+        )
         self._recipes: dict[str, dict[str, Any]] = {}
         self._chosen: dict[Where, dict[str, Any]] = {}
         self._again: dict[str, Path] = {}
         self._prints: dict[str, frozenset[str] | None] = {}
+        self._varied = {*experiment.recipe, *(name for cell in experiment.cells for name in cell.choose)}
         self._together = 1 if experiment.alone else request.together
         self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
 
@@ -101,7 +106,7 @@ class _Work:
         self._choose()
         if self._experiment.measure is not None and self._request.train:
             self._measure()
-        self._trained(self._all_configs())
+        self._trained(self._all_configs(), self._experiment.scored)
         outcome = self._outcome(self._current())
         if self._request.train or outcome.all_records or outcome.found:
             self._write()
@@ -136,15 +141,12 @@ class _Work:
         candidates = self._ledger.consider(key_of(config) for own in configs.values() for config in own)
 
         def liking(candidate: tuple[dict[str, Any], list[Config]]) -> float:
-            keys = map(key_of, candidate[1])
-            known = [candidates[key]["liking"] for key in keys if key in candidates]
-            return sum(known) / len(known) if len(known) == len(seeds) else -1.0  # where not all may be trained
+            return float(sum(candidates[key_of(config)]["liking"] for config in candidate[1]))
 
-        best = {index: max(values, key=liking) for index, values in tried.items()}
+        # Where not all may be trained, nothing is chosen: the best of what happens to be there is no choice.
+        complete = {index for index, own in configs.items() if all(key_of(config) in candidates for config in own)}
         return {
-            (asked[index].cell.row, asked[index].cell.column): candidate[0]
-            for index, candidate in best.items()
-            if liking(candidate) >= 0
+            (asked[index].cell.row, asked[index].cell.column): max(tried[index], key=liking)[0] for index in complete
         }
 
     def _config(self, cell: Cell, seed: int, chosen: Mapping[str, Any] | None = None) -> Config:
@@ -175,7 +177,8 @@ class _Work:
         """Train the runs that are not known."""
         wanted = {key_of(config): config for config in configs}
         self._forget_other_data(wanted)
-        self._train([self._planned(key, config) for key, config in wanted.items() if key not in self._ledger], scored)
+        missing = {key: config for key, config in wanted.items() if not self._ledger.knows(key, scored)}
+        self._train([self._planned(key, config) for key, config in missing.items()], scored)
 
     def _train(self, planned: Sequence[Planned], scored: bool = True) -> None:
         """Train what is not finished, and record what is; a run that diverges is recorded as one that did."""
@@ -212,7 +215,8 @@ class _Work:
         return self._prints[told]
 
     def _planned(self, key: str, config: Config) -> Planned:
-        told = "".join(f" {name}={value}" for name, value in config.method_options.items())
+        varied = {name: value for name, value in config.identity().items() if name in self._varied}
+        told = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
         name = f"{config.method}{told} on {config.network}, seed {config.seed}"
         folder = self._request.runs / f"{config.method}-{config.network}-{key}"
         if self._request.again:
@@ -265,7 +269,7 @@ class _Work:
                 records.setdefault((row, column), {})[seed] = record
         diverged = [place for place, record in current.items() if "diverged" in record]
         results = self._request.results
-        chosen = {("all", column): values for column, values in self._recipes.items()} | self._chosen
+        chosen = {(ALL, column): values for column, values in self._recipes.items()} | self._chosen
         return Outcome(self._name, self._experiment, records, chosen, self._ledger.found, results, diverged)
 
     def _write(self) -> None:

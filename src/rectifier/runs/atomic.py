@@ -33,4 +33,4 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        check.fail(str(path), "JSON", f"a damaged file ({error})")
+        check.fail(str(path), "JSON", f"a damaged file ({error}): restore it, or put it elsewhere")

@@ -213,7 +213,8 @@ class _Recorder:
         self._quarter = stage.job.config.epochs / 4
         present = [int((counts > 0).sum()) for counts in stage.job.data.counts("validation")]
         self._chance = fmean(1 / classes for classes in present if classes) if any(present) else 0.0
-        self._told = stage.job.method.rectification is None
+        from_the_start = stage.job.method.rectification and not stage.job.config.method_options.get("rectify_from")
+        self._told = not from_the_start
         self._curves = Curves(stage.run, stage.job.config.tensorboard, state.epochs, state.labels, stage.name)
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
@@ -224,8 +225,10 @@ class _Recorder:
         self._curves.add(row, state.last_labels())
         if not self._told and state.epoch >= self._quarter and row["validation"] is not None and row["rectification"]:
             if row["validation"] <= self._chance + 1e-6:
+                after = check.amount(state.epoch, "epoch")
                 console.say(
-                    f"{self._run.path}: after {state.epoch} epochs every image gets the same answer. {COLLAPSE}"
+                    f"{self._run.path}: after {after} argmax gives every image the same answer. Should cross-entropy"
+                    f" alone do better by then: {COLLAPSE}"
                 )
             self._told = True  # looked at once; at the end it is looked at again
 
