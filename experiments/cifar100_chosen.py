@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import CIFAR_IMBALANCED
-from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL
+from .recipes import CIFAR, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL, network_of
 
 GRID = {"eta": (0.1, 0.5), "rectify_from": (0.0, 0.8)}
-FEWER_EPOCHS = {"DenseNet": {"epochs": 60}}  # a step of which takes as long as four of ResNet32
 
 
 def cells() -> Iterator[Cell]:
     for column, (_, imbalanced, rectified) in CIFAR_IMBALANCED.items():
-        own = {"network": column.lower(), **FEWER_EPOCHS.get(column, {})}
+        own = network_of(column)
         yield Cell("CE", column, {**own, "method": "ce"}, imbalanced)
         yield Cell("logit adjustment", column, {**own, "method": "logit-adjustment"}, against="CE")
         yield Cell("CRL", column, {**own, "method": "crl"}, rectified, against="CE", choose=GRID)
@@ -28,7 +27,7 @@ EXPERIMENT = Experiment(
         f" begins with training or in its last fifth. {HELD_OUT_WORDS}"
     ),
     show=views.table(),
-    settings={**CIFAR, "data": f"cifar100:imb=1,{HELD_OUT}"},
+    settings={**CIFAR, "data": IMBALANCED},
     recipe={"weight_decay": (0.0005, 0.001, 0.002)},
     cells=list(cells()),
     quick={**QUICK_ONE_LABEL, "epochs": 5},

@@ -3,14 +3,14 @@
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import CIFAR_HOG, CIFAR_IMBALANCED
-from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL
+from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL, network_of
 
 ETA = {"CifarNet": 0.01, "ResNet32": 0.5, "DenseNet": 0.5}  # the paper's
-BALANCED, IMBALANCED = (f"cifar100:{kind}=1,{HELD_OUT}" for kind in ("bln", "imb"))
+BALANCED = f"cifar100:bln=1,{HELD_OUT}"
 
 CELLS = []
 for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
-    chosen = {"network": network.lower(), **({"epochs": 60} if network == "DenseNet" else {})}
+    chosen = network_of(network)
     crl = {**chosen, "data": IMBALANCED, "method": "crl", "eta": ETA[network]}
     CELLS += [
         Cell("bln(1)", network, {**chosen, "data": BALANCED, "method": "ce"}, balanced),

@@ -33,9 +33,9 @@ def _shares(run: Run) -> dict[str, dict[str, float]]:
 
 def show(outcome: Outcome) -> str:
     parts = [
-        "The picture, `clothing-examples.png`, lies in `pictures` (of the small version in `quick-pictures`) below"
-        f" `--out`; the photographs are not ours to put here. It shows the first {SHOWN} test images with the answers"
-        f" of {OTHER}, first seed, under the rule that validation prefers, wrong ones in red.",
+        f"{pictures.whereabouts('clothing-examples')}; the photographs are not ours to put here. It shows the first"
+        f" {SHOWN} test images with the answers of {OTHER}, first seed, under the rule that validation prefers, wrong"
+        " ones in red.",
         "Right answers in percent of the test images that have the label; classes count by their images here, so that"
         " rare ones hardly count.",
     ]

@@ -37,10 +37,9 @@ def show(outcome: Outcome) -> str:
     heads = ["rare class", "1 : x", "images", f"{BASE} misses", f"{OTHER} alone finds", f"{BASE} alone finds"]
     heads += ["balance", f"{BASE}, false alarms", f"{OTHER}, false alarms"]
     parts = [
-        "The picture, `examples.png`, lies in `pictures` (of the small version in `quick-pictures`) below `--out`; the"
-        f" terms of the data forbid to put it here. For the {DRAWN} most imbalanced labels it shows test images of the"
-        f" rare class that {BASE} of the first seed misses under argmax: in green frames the first that {OTHER} finds,"
-        " in red frames the first that it misses too.",
+        f"{pictures.whereabouts('examples')}; the terms of the data forbid to put it here. For the {DRAWN} most"
+        f" imbalanced labels it shows test images of the rare class that {BASE} of the first seed misses under argmax:"
+        f" in green frames the first that {OTHER} finds, in red frames the first that it misses too.",
         "In percent of the rare class's test images, false alarms in percent of all others. The balance is what"
         f" {OTHER} alone finds less what {BASE} alone finds.",
     ]

@@ -3,7 +3,7 @@
 from rectifier.reproduce import Cell, Experiment, views
 
 from .readings import BASE, CHANGED_LEAST, readings
-from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL
+from .recipes import CIFAR, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL
 
 ETA = 0.5
 OF_ONE_LABEL = {  # on the others a table or a figure has them
@@ -37,7 +37,7 @@ EXPERIMENT = Experiment(
         f" used for all methods. With batches four times as large the rate is four times as large. {HELD_OUT_WORDS}"
     ),
     show=views.ranking(),
-    settings={**CIFAR, "data": f"cifar100:imb=1,{HELD_OUT}", "epochs": 60},
+    settings={**CIFAR, "data": IMBALANCED, "epochs": 60},
     recipe={"weight_decay": (0.0005, 0.001, 0.002)},
     cells=[
         *readings(eta=ETA, log_eta=0.35, without=WITHOUT),

@@ -29,11 +29,17 @@ from rectifier.posthoc import LogitAdjustment, ThresholdAdjustment, prior_offset
 RULES = ("argmax", "prior", "tuned")
 PREFERRED = "preferred"
 """Stands for the rule that validation likes best, run by run: what one would use."""
+COMPARED = (*RULES, PREFERRED)
 POSTHOC: dict[str, type[ThresholdAdjustment] | type[LogitAdjustment]] = {
     "threshold-adjustment": ThresholdAdjustment,
     "logit-adjustment": LogitAdjustment,
 }
 FOLDS = 5
+
+
+def own_rule(rule: str, preferred: str) -> str:
+    """Return the rule that is meant, of a run whose validation prefers this one."""
+    return preferred if rule == PREFERRED else rule
 
 
 def fit_rules(

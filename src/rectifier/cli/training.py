@@ -169,10 +169,10 @@ def compare(
 ) -> None:
     """Compare runs: means with 95 % intervals, differences paired by seed. Missing runs are trained."""
     from rectifier import check
-    from rectifier.compare import PREFERRED, RULES, suite
+    from rectifier.compare import COMPARED, suite
     from rectifier.engine.devices import is_first_process
 
-    check.raise_all([check.choice("--rule", rule or "argmax", (*RULES, PREFERRED))])
+    check.raise_all([check.choice("--rule", rule or "argmax", COMPARED)])
     if runs:
         if given := _given(context, but=("runs", "out", "baseline", "rule", "as_json", "every")):
             check.fail("runs that are there", "given without settings", f"{given[0]} beside them")

@@ -3,6 +3,17 @@
 from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
 from rectifier.compare.statistics import BINS, METRICS, compare_entries, difference, estimate
-from rectifier.evaluation import PREFERRED, RULES
+from rectifier.evaluation import COMPARED, PREFERRED, RULES
 
-__all__ = ["BINS", "METRICS", "PREFERRED", "RULES", "Comparison", "Entry", "compare_entries", "difference", "estimate"]
+__all__ = [
+    "BINS",
+    "COMPARED",
+    "METRICS",
+    "PREFERRED",
+    "RULES",
+    "Comparison",
+    "Entry",
+    "compare_entries",
+    "difference",
+    "estimate",
+]

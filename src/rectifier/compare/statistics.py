@@ -28,7 +28,7 @@ from rectifier.compare.outcome import (
     Result,
     RuleResult,
 )
-from rectifier.evaluation import PREFERRED, RULES
+from rectifier.evaluation import COMPARED, own_rule
 
 METRICS = (
     "class_balanced_accuracy",
@@ -82,7 +82,7 @@ def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Co
         "baseline": groups[0].name,
         "groups": [group.facts() for group in groups],
         "labels": labels,
-        "rules": {rule: _under_rule(rule, groups, labels) for rule in (*RULES, PREFERRED)},
+        "rules": {rule: _under_rule(rule, groups, labels) for rule in COMPARED},
     }
 
 
@@ -169,8 +169,7 @@ def _at(part: str, rule: str, *path: str) -> _Value:
 
     def value(entry: Entry) -> float | None:
         found: Any = entry.metrics.get(part)
-        own = entry.metrics.get("preferred_rule", "argmax") if rule == PREFERRED else rule
-        for key in ("rules", own, *path):
+        for key in ("rules", own_rule(rule, entry.metrics.get("preferred_rule", "argmax")), *path):
             found = (found or {}).get(key)
         return found if check.is_real(found) else None
 

@@ -62,6 +62,10 @@ def place_name(place: Sequence[str]) -> str:
     return " ".join(filter(None, place))
 
 
+PICTURES = {False: "pictures", True: "quick-pictures"}
+"""Where pictures lie that show images of the data, of the full and of the small version, beside the runs."""
+
+
 @dataclass(frozen=True)
 class Laboratory:
     """What an experiment that does more than train has at hand."""

@@ -57,7 +57,7 @@ def _training(outcome: Outcome) -> list[str]:
     told = [f"{key} {alike[key]}" for key in _TOLD if alike.get(key) not in (None, {}, False)]
     told.append(f"precision {_listed(sorted({record['precision'] for record in outcome.all_records}))}")
     told += [f"{key.partition('.')[2]} {value}" for key, value in alike.items() if key.startswith("method.")]
-    return [f"All runs: {', '.join(told)}."] if told else []
+    return [f"All runs: {_listed(told)}."]
 
 
 _TOLD = (

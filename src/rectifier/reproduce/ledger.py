@@ -29,8 +29,11 @@ class Ledger:
         content: dict[str, Any] = read_json(path) if path.is_file() else {}
         self.found: dict[str, Any] = content.get("found") or {}  # beside scores
         self.measured_in: list[str] = content.get("measured") or []  # the runs that it was found in
-        self._own = {one["key"]: one for part in LISTS for one in content.get(part, ())}  # as they were
-        self._known = {} if again else recorded
+        own = {one["key"]: one for part in LISTS for one in content.get(part, ())}
+        known = {} if again else recorded
+        if not scored:
+            own, known = ({key: _without_test(one) for key, one in each.items()} for each in (own, known))
+        self._own, self._known = own, known  # as they were, and with what is new
         self._candidates: dict[str, Record] = {}
 
     def __contains__(self, key: str) -> bool:
@@ -51,11 +54,11 @@ class Ledger:
 
         A run of which only the folder was lost has its record; on a GPU the new one is another run, not a better one.
         """
+        key, kept = record["key"], record if scored else _without_test(record)
+        if not self.knows(key, scored):
+            self._known[key] = kept
         if not scored:
-            record.pop("test", None)
-            self._candidates[record["key"]] = record
-        if not self.knows(record["key"], scored):
-            self._known[record["key"]] = record
+            self._candidates[key] = self._known[key]
 
     def consider(self, keys: Iterable[str]) -> dict[str, Record]:
         """Return what is known of runs that validation chooses from, and list it as such."""
@@ -71,9 +74,7 @@ class Ledger:
         """Return what is recorded of these runs; what is not trained anew yet is what it was."""
         recorded = self._own | self._known
         there = {place: recorded[key] for place, key in keys.items() if key in recorded}
-        if not self._scored:
-            return {place: _without_test(record) for place, record in there.items()}
-        return {place: record for place, record in there.items() if _is_scored(record)}
+        return {place: record for place, record in there.items() if not self._scored or _is_scored(record)}
 
     def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> int:
         """Write the file: facts, what is current, and apart from it what settings of before had; count the runs."""
@@ -81,7 +82,6 @@ class Ledger:
         for (row, column, _), record in current.items():
             runs.setdefault(record["key"], placed(record, row, column))  # two cells may share it
         superseded = [one for key, one in self._own.items() if key not in runs and key not in self._candidates]
-        superseded = superseded if self._scored else list(map(_without_test, superseded))
         found = {"found": self.found, "measured": self.measured_in}
         candidates = [one for key, one in self._candidates.items() if key not in runs]
         lists = {"runs": runs.values(), "candidates": candidates, "superseded": superseded}

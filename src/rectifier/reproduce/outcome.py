@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rectifier.compare import PREFERRED, difference, estimate
+from rectifier.compare import difference, estimate
 from rectifier.compare.outcome import Difference, Estimate
+from rectifier.evaluation import own_rule
 from rectifier.reproduce.experiment import Cell, Experiment
 from rectifier.reproduce.records import Record
 
@@ -49,7 +50,7 @@ class Outcome:
         for seed, record in self.records.get((cell.row, cell.column), {}).items():
             if "test" not in record:
                 continue
-            scores = record["test"][record["preferred_rule"] if rule == PREFERRED else rule]
+            scores = record["test"][own_rule(rule, record["preferred_rule"])]
             if metric == GROUPS:
                 found[str(seed)] = estimate(scores[GROUPS])["mean"] if label is None else scores[GROUPS].get(label)
             else:
@@ -75,18 +76,17 @@ class Outcome:
 
     def gain(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Difference | None:
         """Return the difference to the cell that this one is counted against, paired by seed."""
-        base = self.base(cell)
-        if base is None:
-            return None
-        ours, theirs = (self.values(one, rule, label, metric) for one in (cell, base))
-        return difference({seed: ours[seed] for seed in self._of_one_split(cell, base) if seed in ours}, theirs)
+        return self._difference(cell, lambda one: self.values(one, rule, label, metric))
 
     def gain_of(self, cell: Cell, rule: str, labels: list[str]) -> Difference | None:
         """Return the difference in the mean over some labels."""
+        return self._difference(cell, lambda one: self.mean_of(one, rule, labels))
+
+    def _difference(self, cell: Cell, values: Callable[[Cell], dict[str, float | None]]) -> Difference | None:
         base = self.base(cell)
         if base is None:
             return None
-        ours, theirs = (self.mean_of(one, rule, labels) for one in (cell, base))
+        ours, theirs = values(cell), values(base)
         return difference({seed: ours[seed] for seed in self._of_one_split(cell, base) if seed in ours}, theirs)
 
     def paper_gain(self, cell: Cell, labels: Sequence[str] = ("mean",)) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from rectifier import check, columns
-from rectifier.compare import PREFERRED
 from rectifier.data.dataset import Decoded, ImageData, ImageFiles, Pixels
 from rectifier.data.decode import decode, image_size
 from rectifier.data.sources import open_data
+from rectifier.evaluation import own_rule
 from rectifier.report.layout import INK, plain, save_figure
+from rectifier.reproduce.experiment import PICTURES
 from rectifier.reproduce.records import ratio_of
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import Predictions
@@ -101,7 +102,7 @@ def exchange(targets: Tensor, base: Tensor, other: Tensor, number: int) -> Excha
 def decisions(run: Run, predictions: Predictions, rule: str) -> Tensor:
     """Return the classes ``(N, A)`` that a run decides for under one of its rules, as they are scored."""
     rules = run.rules
-    offsets = torch.tensor(rules["offsets"][rules["preferred"] if rule == PREFERRED else rule])
+    offsets = torch.tensor(rules["offsets"][own_rule(rule, rules["preferred"])])
     return columns.argmax(predictions.logits.double() + offsets.double(), predictions.space.sizes)
 
 
@@ -115,26 +116,30 @@ class Verdicts(NamedTuple):
     other: Tensor
 
     @classmethod
-    def of(cls, base: Run, other: Run, rule: str) -> Verdicts:
-        """Read them off the runs' saved predictions."""
+    def under(cls, base: Run, other: Run, rules: Iterable[str]) -> dict[str, Verdicts]:
+        """Read them off the runs' saved predictions, for each of some rules."""
         seed, first, second = base.config.seed, base.predictions("test"), other.predictions("test")
         if first.ids != second.ids or seed != other.config.seed:
             check.fail(f"test images and seed of {other.path}", f"those of {base.path}", "others")
-        return cls(seed, first.ids, first.targets, decisions(base, first, rule), decisions(other, second, rule))
+        return {
+            rule: cls(seed, first.ids, first.targets, decisions(base, first, rule), decisions(other, second, rule))
+            for rule in rules
+        }
 
     def on(self, rare: RareClass) -> Exchange:
         a = rare.position
         return exchange(self.targets[:, a], self.base[:, a], self.other[:, a], rare.number)
 
 
-def count_exchanges(pairs: Sequence[tuple[Run, Run]], rules: Iterable[str], most: int) -> dict[str, Any]:
+def count_exchanges(pairs: Sequence[tuple[Run, Run]], rules: Collection[str], most: int) -> dict[str, Any]:
     """Count what a base and another run find and miss of each label's rarest class: values for JSON.
 
     ``pairs`` are of one seed each. ``labels`` holds the ``most`` imbalanced ones, ``all`` the sums over every label.
     Each has the number of its ``rare`` test images and of the ``others``, and under every rule the counts of an
     ``Exchange`` by seed.
     """
-    verdicts = {rule: [Verdicts.of(base, other, rule) for base, other in pairs] for rule in rules}
+    by_pair = [Verdicts.under(base, other, rules) for base, other in pairs]
+    verdicts = {rule: [own[rule] for own in by_pair] for rule in rules}
     entries = [_entry(rare, verdicts) for rare in rare_classes(pairs[0][0])]
     return {"labels": entries[:most], "all": _summed(entries)}
 
@@ -173,7 +178,7 @@ def find_examples(base: Run, other: Run, most: int, rule: str = "argmax") -> dic
     They are of its rarest class: ``found``, which the base misses and the other run finds, and ``missed``, which both
     miss; the first ``EACH`` in the order of the test part.
     """
-    verdicts, shown = Verdicts.of(base, other, rule), {}
+    verdicts, shown = Verdicts.under(base, other, [rule])[rule], {}
     for rare in rare_classes(base)[:most]:
         masks = verdicts.on(rare)
         kinds = {"found": masks.found, "missed": masks.missed & ~masks.found}
@@ -208,6 +213,12 @@ def read_images(data: ImageData, ids: Sequence[str]) -> list[Pixels]:
 
 
 # The picture.
+
+
+def whereabouts(name: str) -> str:
+    """Say where a picture lies that shows images of the data."""
+    full, small = PICTURES[False], PICTURES[True]
+    return f"The picture, `{name}.png`, lies in `{full}` (of the small version in `{small}`) below `--out`"
 
 
 class ExampleRow(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rectifier import check
@@ -123,14 +123,12 @@ def groups() -> Show:
             for rule in RULE_WORDS:
                 columns: list[str | None] = [*names, None]  # the last is their mean
                 scores = [spread(outcome.score(cell, rule, name, GROUPS)) for name in columns]
-                papers = [paper_text(cell.paper_of(name or "mean")) * (rule == "argmax") for name in columns]
-                lines.append([cell.row, rule, *(text for pair in zip(scores, papers, strict=True) for text in pair)])
+                papers = [paper_text(cell.paper_of(name or "mean")) for name in columns]
+                lines.append([cell.row, rule, *_with_papers(scores, papers, rule)])
                 if cell.against is not None:
                     gains = [outcome.gain(cell, rule, name, GROUPS) for name in columns]
                     papers = [paper_gain_text(outcome.paper_gain(cell, (name or "mean",))) for name in columns]
-                    papers = [text * (rule == "argmax") for text in papers]
-                    pairs = zip(map(gain_text, gains), papers, strict=True)
-                    lines.append([f"{cell.row}, gain", rule, *(text for pair in pairs for text in pair)])
+                    lines.append([f"{cell.row}, gain", rule, *_with_papers(map(gain_text, gains), papers, rule)])
         return markdown_table(heads, lines)
 
     return show
@@ -175,11 +173,15 @@ def _group_gains(outcome: Outcome, groups: Mapping[str, tuple[float, float]] | N
             papers[0] = outcome.paper_gain(cell)
         for rule in RULE_WORDS:
             gains = [outcome.gain_of(cell, rule, names) for names in members.values()]
-            texts = [paper_gain_text(paper) * (rule == "argmax") for paper in papers]
-            pairs = zip(map(gain_text, gains), texts, strict=True)
-            lines.append([cell.row, rule, *(text for pair in pairs for text in pair)])
+            texts = map(paper_gain_text, papers)
+            lines.append([cell.row, rule, *_with_papers(map(gain_text, gains), texts, rule)])
     heads = ["gain", "rule", *(head for name, names in members.items() for head in (_group_head(name, names), "paper"))]
     return f"## Gains by imbalance\n\n{markdown_table(heads, lines)}" if lines and members else ""
+
+
+def _with_papers(ours: Iterable[str], papers: Iterable[str], rule: str) -> list[str]:
+    """Return each of our texts with the paper's behind it, which is of argmax."""
+    return [text for pair in zip(ours, papers, strict=True) for text in (pair[0], pair[1] * (rule == "argmax"))]
 
 
 def _group_head(name: str, names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from rectifier import check, console
 from rectifier.compare.suite import Planned, RunGroup, missing_groups, train_group
 from rectifier.config import Config
-from rectifier.reproduce.experiment import Cell, Experiment, Laboratory
+from rectifier.reproduce.experiment import PICTURES, Cell, Experiment, Laboratory
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.ledger import Ledger, Place
 from rectifier.reproduce.outcome import ALL, Outcome
@@ -144,7 +144,7 @@ class _Work:
             return float(sum(candidates[key_of(config)]["liking"] for config in candidate[1]))
 
         # Where not all may be trained, nothing is chosen: the best of what happens to be there is no choice.
-        complete = {index for index, own in configs.items() if all(key_of(config) in candidates for config in own)}
+        complete = [index for index, own in configs.items() if all(key_of(config) in candidates for config in own)]
         return {
             (asked[index].cell.row, asked[index].cell.column): max(tried[index], key=liking)[0] for index in complete
         }
@@ -238,7 +238,7 @@ class _Work:
         laboratory = Laboratory(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
-            pictures=self._request.runs.parent / ("quick-pictures" if self._request.quick else "pictures"),
+            pictures=self._request.runs.parent / PICTURES[self._request.quick],
             runs=self._folders,
         )
         return self._experiment.measure(laboratory)  # type: ignore[misc]
