@@ -60,6 +60,7 @@ def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Co
     >>> data = {"name": "pets", "fingerprint": "f", "split_hash": "s", "shape": [8, 8, 1], "normalisation": {},
     ...         "samples": {"test": 4}, "labels": [{"name": "kind", "classes": ["cat", "dog"]}],
     ...         "counts": {part: {"kind": {"cat": 9, "dog": 3}} for part in ("train", "test")}}
+    >>> from rectifier.evaluation import RULES
     >>> def run(method, seed, value):
     ...     label = {"class_balanced_accuracy": value, "sensitivity": {"cat": 1.0, "dog": 2 * value - 1}}
     ...     score = {"class_balanced_accuracy": value, "labels": {"kind": label}}
