@@ -3,9 +3,10 @@
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import CIFAR_HOG, CIFAR_IMBALANCED
-from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL, network_of
+from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL, lighter, network_of
 
 ETA = {"CifarNet": 0.01, "ResNet32": 0.5, "DenseNet": 0.5}  # the paper's
+OMEGA = 0.8386  # how imbalanced the classes of imb(1) are, which eta is multiplied with
 BALANCED = f"cifar100:bln=1,{HELD_OUT}"
 
 CELLS = []
@@ -17,6 +18,9 @@ for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
         Cell("imb(1)", network, {**chosen, "data": IMBALANCED, "method": "ce"}, imbalanced),
         Cell("imb(1) + CRL", network, crl, rectified, against="imb(1)"),
     ]
+    if ETA[network] > 0.1:  # else cross-entropy hardly counts less
+        light = {**chosen, "data": IMBALANCED, "method": "ce", **lighter(ETA[network] * OMEGA)}
+        CELLS.append(Cell("imb(1), CE counted less", network, light, against="imb(1)"))
 CELLS += [
     Cell(name, "HOG+kNN", {"data": data, "method": "hog-knn"}, paper)
     for name, data, paper in zip(("bln(1)", "imb(1)"), (BALANCED, IMBALANCED), CIFAR_HOG, strict=True)
@@ -27,7 +31,8 @@ EXPERIMENT = Experiment(
     source="Table 9 of the paper",
     about=(
         "The paper's settings, with a cosine schedule, which it does not state, and for DenseNet 60 epochs in place of"
-        f" 200. HOG with kNN draws nothing at random, so that its seeds are all alike. {HELD_OUT_WORDS}"
+        " 200. Beside CRL of eta 0.5 cross-entropy counts 58 percent: one row has that without CRL, by a smaller rate"
+        f" and a larger decay. HOG with kNN draws nothing at random, so that its seeds are all alike. {HELD_OUT_WORDS}"
     ),
     show=views.table(),
     settings={**CIFAR, "features": True},  # which the maps of features are drawn from

@@ -14,7 +14,7 @@ CHOSEN: dict[str, dict[str, tuple[float, ...]]] = {
     "CRL": _ETA,
     "CRL, class level": _ETA,
     "CRL, instance level": _ETA,
-    "LMLE": {"weight": (0.001, 0.01)},
+    "LMLE": {"weight": (0.0001, 0.001, 0.01)},
     "Triplet-kNN": {"lr": (0.005, 0.02)},
 }
 

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from rectifier.presets import preset
+
 _LEAN: dict[str, Any] = {"tensorboard": False, "features": False}
 
 # CIFAR-100 as in the paper: rate 0.1, decay 0.0005, batches of 256, 200 epochs; a cosine.
 CIFAR: dict[str, Any] = {"preset": "cifar100", "validate_every": 10, **_LEAN}
+
+
+def lighter(alpha: float) -> dict[str, float]:
+    """Return settings for CIFAR under which cross-entropy counts as much as beside CRL of weight ``alpha``.
+
+    There its gradient is ``1 - alpha`` times as large, and that of the decay as large as before. SGD does the same with
+    so much less rate and so much more decay.
+    """
+    paper = preset(CIFAR["preset"])
+    return {"lr": round(paper.lr * (1 - alpha), 5), "weight_decay": round(paper.weight_decay / (1 - alpha), 6)}
+
 
 HELD_OUT = "validation=50"
 IMBALANCED = f"cifar100:imb=1,{HELD_OUT}"

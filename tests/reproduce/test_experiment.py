@@ -11,9 +11,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from rectifier.config import Config
 from rectifier.data.sources import SOURCES, source_options
+from rectifier.presets import preset
 from rectifier.reproduce import Cell, Experiment, Outcome, find_experiments, load_experiment
 from rectifier.reproduce.records import key_of
 
@@ -399,3 +401,20 @@ def test_a_folder_that_has_no_experiments(tmp_path: Path, made: str) -> None:
         FileNotFoundError, match=r"Expected .*gone to be the folder of the experiments, but got nothing"
     ):
         find_experiments(tmp_path / "gone")
+
+
+def test_cross_entropy_that_counts_less_is_a_smaller_rate_and_a_larger_decay() -> None:
+    """Two trainings, step by step the same: a part of the loss, and all of it with the recipe's settings for that."""
+    load("cifar100-balanced")
+    from rectifier_experiments.recipes import lighter
+
+    paper, alpha = preset("cifar100"), 0.42
+    weights = [torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    settings = [{"lr": paper.lr, "weight_decay": paper.weight_decay}, lighter(alpha)]
+    for weight, own, share in zip(weights, settings, (1 - alpha, 1.0), strict=True):
+        optimizer = torch.optim.SGD([weight], momentum=paper.momentum, **own)
+        for step in range(20):
+            optimizer.zero_grad()
+            (share * (weight.sin() * torch.arange(1.0, 4.0) * (step + 1)).sum()).backward()
+            optimizer.step()
+    assert torch.allclose(*weights, rtol=1e-3)
