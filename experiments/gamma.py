@@ -9,11 +9,14 @@ GAMMAS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EXPERIMENT = Experiment(
     title="The degree gamma of imbalance: ResNet32 on CIFAR-100 imb(gamma) with and without CRL",
     source="Figure 10 (b) of the paper",
-    about=f"The paper's settings, with a cosine schedule, which it does not state. {HELD_OUT_WORDS}",
+    about=(
+        "The paper's settings, with a cosine schedule, but for 30 epochs in place of 200, which leave networks half"
+        f" trained. {HELD_OUT_WORDS}"
+    ),
     show=views.curve(
         "gamma", "The paper's numbers are in a picture, which its text does not repeat; it sees gains at every gamma."
     ),
-    settings=CIFAR,
+    settings={**CIFAR, "epochs": 30},
     cells=[
         Cell(
             f"{gamma:g}",

@@ -20,7 +20,8 @@ from rectifier.decisions import (
     NeighbourDecision,
     SVMDecision,
 )
-from rectifier.neighbours import KS, choose_k, linear_svm_scores, neighbour_scores
+from rectifier.neighbours import KS, choose_k, neighbour_scores
+from rectifier.support import linear_svm_scores
 
 LAYOUTS = [[4], [2] * 40, [2, 7, 3]]
 every = pytest.mark.parametrize("name", list(DECISIONS))

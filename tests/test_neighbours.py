@@ -7,14 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.feature import hog
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.svm import LinearSVC
 from torch import Generator, Tensor
 
 import oracles
 from cases import make_batch
 from rectifier import LabelSpace, class_balanced_accuracy, neighbours
-from rectifier.columns import argmax
-from rectifier.neighbours import KS, NEVER, choose_k, hog_features, linear_svm_scores, neighbour_scores
+from rectifier.neighbours import KS, choose_k, hog_features, neighbour_scores
 
 LAYOUTS = [[4], [2] * 40, [2, 7, 3]]
 
@@ -178,61 +176,6 @@ def test_hog_tells_directions_apart() -> None:
     assert torch.equal(scores.argmax(1), own[10:])
 
 
-# Support vector machines
-
-
-def separable(sizes: list[int], samples: int = 120, shared: bool = True) -> tuple[Tensor, Tensor]:
-    g = Generator().manual_seed(0)
-    targets = torch.stack([torch.randint(0, size, (samples,), generator=g) for size in sizes], 1)
-    blocks = [torch.eye(size)[targets[:, a]] * 3 for a, size in enumerate(sizes)]
-    width = sum(sizes) if shared else max(sizes)
-    if shared:
-        features = torch.cat(blocks, 1)
-    else:
-        features = torch.stack([torch.nn.functional.pad(b, (0, width - b.shape[1])) for b in blocks], 1)
-    return features + 0.1 * torch.randn(features.shape, generator=g), targets
-
-
-@pytest.mark.parametrize("sizes", [[2], [5], [2, 4, 3]])
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("large", [False, True])
-def test_svm_separates_what_can_be(
-    sizes: list[int], shared: bool, large: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(neighbours, "_LARGE", 10 if large else 10**6)
-    features, targets = separable(sizes, shared=shared)
-    known = targets.clone()
-    known[::7, 0] = -1
-    scores = linear_svm_scores(features[:80], known[:80], features[80:], sizes)
-    assert scores.shape == (40, sum(sizes))
-    assert scores.dtype == torch.float32
-    assert class_balanced_accuracy(scores, targets[80:], sizes) == 1
-    assert torch.equal(argmax(scores, tuple(sizes)), targets[80:])
-
-
-@pytest.mark.parametrize("size", [2, 4])
-def test_svm_scores_are_scikit_learns_decision_values(size: int) -> None:
-    batch = make_batch([size], 80, skew=1.0, shared=True, dtype=torch.float32)
-    features, own = batch.features, batch.targets[:, 0]
-    scores = linear_svm_scores(features[:60], own[:60], features[60:], [size], strength=0.3)
-    scaled = (features - features[:60].mean(0)) / features[:60].std(0, correction=0)
-    machine = LinearSVC(C=0.3, dual="auto").fit(scaled[:60].numpy(), own[:60].numpy())
-    values = torch.from_numpy(machine.decision_function(scaled[60:].numpy())).float()
-    found = scores[:, 1] - scores[:, 0] if size == 2 else scores
-    torch.testing.assert_close(found, values, atol=1e-3, rtol=1e-3)
-    other = linear_svm_scores(features[:60], own[:60], features[60:], [size], strength=0.001)
-    assert not torch.allclose(scores, other, atol=1e-2)
-
-
-def test_classes_that_nobody_shows() -> None:
-    features, _ = separable([3])
-    targets = torch.stack([torch.arange(120) % 2 * 2, torch.full((120,), 1), torch.full((120,), -1)], 1)
-    scores = linear_svm_scores(features, targets, features[:10], [4, 2, 2])
-    assert (scores[:, [1, 3]] == NEVER).all()
-    assert (scores[:, [0, 2]].abs() < 100).all()
-    assert scores[:, 4:].tolist() == [[NEVER, 0.0, 0.0, 0.0]] * 10
-
-
 def test_wrong_input() -> None:
     queries, references, targets = case([2, 3])
     with pytest.raises(ValueError, match=r"(?s)k to be a positive integer.*chunk to be a positive integer"):
@@ -252,8 +195,6 @@ def test_wrong_input() -> None:
     space = LabelSpace.from_names({"hat": ["no", "yes"], "age": [1, 2]})
     with pytest.raises(ValueError, match=r"targets of label 'age' to be below 2"):
         neighbour_scores(queries, references, targets, space, 1)
-    with pytest.raises(ValueError, match=r"strength to be a positive number"):
-        linear_svm_scores(references, targets, queries, [2, 3], strength=0)
     for pixels in (np.zeros((2, 3, 32, 3), np.uint8), np.zeros((2, 32, 32, 3)), np.zeros((32, 32, 3), np.uint8)):
         with pytest.raises(ValueError, match=r"pixels to be uint8 of shape \(N, H, W, C\), at least 4 high and wide"):
             hog_features(pixels)

@@ -21,7 +21,7 @@ ROWS = [
     ["config"],
     ["methods", "data", "networks", "evaluation", "decisions"],
     ["quintuplets"],
-    ["losses", "samplers", "mixing", "posthoc", "calibration", "decoupling", "clusters", "neighbours"],
+    ["losses", "samplers", "mixing", "posthoc", "calibration", "decoupling", "clusters", "neighbours", "support"],
     ["kmeans"],
     ["metrics"],
     ["imbalance"],

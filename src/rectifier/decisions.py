@@ -21,7 +21,8 @@ from rectifier.clusters import CLUSTER_SIZE, Clusters, cluster_label_scores, clu
 from rectifier.distances import unit
 from rectifier.labels import LabelSpace
 from rectifier.metrics import class_balanced_accuracy
-from rectifier.neighbours import KS, LinearScores, choose_k, linear_svm, neighbour_scores
+from rectifier.neighbours import KS, choose_k, neighbour_scores
+from rectifier.support import LinearScores, linear_svm
 
 NEARESTS = (1, 2, 3, 5, 10, 20, 50)
 """The numbers of nearest centres that validation chooses from, beside all of them."""
@@ -199,10 +200,9 @@ class SVMDecision(Decision):
         validation_targets: Tensor,
         *,
         strength: float = 1.0,
-        seed: int = 0,
     ) -> Self:
         given = _given(features, targets, space, validation_features, validation_targets)
-        found = linear_svm(given.features, given.targets, space, strength=strength, seed=seed)
+        found = linear_svm(given.features, given.targets, space, strength=strength)
         return cls(space.sizes, tuple(features.shape[1:]), *found)
 
     def scores(self, features: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Deciders on features: k nearest neighbours and linear support vector machines; and HOG, features without a network.
+"""k nearest neighbours, which decide on features; and HOG, features without a network.
 
-All give scores ``(Q, K)`` in the columns of the logits, so that metrics and decision rules serve them too. Features are
+Scores are ``(Q, K)`` in the columns of the logits, so that metrics and decision rules serve them too. Features are
 taken as they are given: bring them to unit length where the distance should not depend on it.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +22,8 @@ from rectifier.metrics import balanced_mean, count_correct
 KS = tuple(range(1, 50, 2))
 """The numbers of neighbours that validation chooses from: 1, 3, 5, ... 49."""
 
-NEVER = -1e4
-"""The score that a support vector machine gives to a class without a training sample."""
-
 _BLOCK = 8192  # references that a chunk of queries is compared with at once
 _IMAGES = 256  # that a process is handed at a time
-_LARGE = 50_000  # samples from which on a support vector machine is fitted by stochastic gradients
 
 
 @torch.no_grad()
@@ -118,77 +113,6 @@ def hog_features(pixels: NDArray[np.uint8] | Tensor, workers: int = -1) -> Tenso
     return found
 
 
-class LinearScores(NamedTuple):
-    """One linear function for each column: its score is ``weight @ features + bias``."""
-
-    weight: Tensor  # (K, D)
-    bias: Tensor  # (K,)
-
-    def __call__(self, queries: Tensor, sizes: Sizes) -> Tensor:
-        """Score queries ``(Q, D)``, or ``(Q, A, D)`` where each label has its own features: ``(Q, K)``."""
-        weight, bias = self.weight.to(queries.device), self.bias.to(queries.device)
-        if queries.dim() == 2:
-            return queries.float() @ weight.T + bias
-        by_label = enumerate(weight.split(columns.as_sizes(sizes)))
-        return torch.cat([queries[:, a].float() @ own.T for a, own in by_label], 1) + bias
-
-
-def linear_svm_scores(
-    train_features: Tensor,
-    train_targets: Tensor,
-    queries: Tensor,
-    sizes: Sizes,
-    *,
-    strength: float = 1.0,
-    seed: int = 0,
-) -> Tensor:
-    """Fit a linear support vector machine for each label and return its decision values of the queries, ``(Q, K)``.
-
-    ``queries`` are ``(Q, D)`` or ``(Q, A, D)``, as the features; everything else as in ``linear_svm``.
-
-    >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
-    >>> linear_svm_scores(features, targets, torch.tensor([[0.5], [3.5]]), [2]).argmax(1)
-    tensor([0, 1])
-    """
-    _checked(queries, train_features, train_targets, sizes, [1], 1)
-    return linear_svm(train_features, train_targets, sizes, strength=strength, seed=seed)(queries, sizes)
-
-
-def linear_svm(
-    features: Tensor, targets: Tensor, sizes: Sizes, *, strength: float = 1.0, seed: int = 0
-) -> LinearScores:
-    """Fit a linear support vector machine for each label.
-
-    One class against the rest, on features brought to mean 0 and deviation 1 (which the weights contain); for a label
-    of two classes their scores differ by the decision value. Up to 50,000 samples scikit-learn's ``LinearSVC`` fits it
-    (squared hinge), beyond that stochastic gradients do (plain hinge, which they bear better). A class without a sample
-    scores ``NEVER``; a label that nobody has scores 0.
-
-    Args:
-        features: ``(n, D)``, or ``(n, A, D)`` where each label has its own features.
-        targets: ``(n, A)``; negative where missing.
-        sizes: Classes of each label, or a LabelSpace.
-        strength: Of the errors beside the margin, scikit-learn's C.
-        seed: Of the order in which samples are visited.
-
-    >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
-    >>> weight, bias = linear_svm(features, targets, [2])
-    >>> (bias / weight[:, 0]).round()  # both change sign in the middle, at 2
-    tensor([-2., -2.])
-    """
-    strength_ok = check.is_real(strength) and strength > 0
-    check.raise_all([check.number("strength", strength, "a positive number", strength_ok)])
-    known, own = _checked(features, features, targets, sizes, [1], 1)
-    weights, biases = [], []
-    for a, size in enumerate(known):  # fitted once, off every hot path
-        labelled = own[:, a] >= 0
-        shown = columns.of_label(features, a)[labelled].float().numpy(force=True)
-        weight, bias = _svm(shown, own[labelled, a].numpy(force=True), size, strength, seed)
-        weights.append(torch.from_numpy(weight))
-        biases.append(torch.from_numpy(bias))
-    return LinearScores(torch.cat(weights).float().to(features.device), torch.cat(biases).float().to(features.device))
-
-
 def _neighbours(
     queries: Tensor, references: Tensor, own: Tensor, sizes: tuple[int, ...], k: int, chunk: int
 ) -> Iterator[Tensor]:
@@ -256,36 +180,6 @@ def _describe(images: NDArray[np.uint8], cell: int, workers: int) -> Iterable[ND
     parallel = Parallel(workers, return_as="generator", batch_size=_IMAGES, pre_dispatch=f"{2 * _IMAGES} * n_jobs")
     found: Iterable[NDArray[np.float64]] = parallel(delayed(describe)(image) for image in images)
     return found
-
-
-def _svm(
-    features: NDArray[np.float32], own: NDArray[np.int64], size: int, strength: float, seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return weight ``(size, D)`` and bias ``(size,)`` on the features as they are."""
-    present = np.unique(own)
-    weight, bias = np.zeros((size, features.shape[1])), np.full(size, NEVER if len(present) else 0.0)
-    bias[present] = 0
-    if len(present) < 2:  # nothing to tell apart
-        return weight, bias
-    from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
-
-    scaler = StandardScaler().fit(features)
-    machine = _machine(len(features), strength, seed).fit(scaler.transform(features), own)
-    found = machine.coef_ / scaler.scale_
-    begin = machine.intercept_ - found @ scaler.mean_
-    two = len(present) == 2  # one machine, half of its value for the one and half against the other
-    weight[present] = np.concatenate([-found / 2, found / 2]) if two else found
-    bias[present] = np.concatenate([-begin / 2, begin / 2]) if two else begin
-    return weight, bias
-
-
-def _machine(samples: int, strength: float, seed: int) -> Any:
-    from sklearn.linear_model import SGDClassifier  # type: ignore[import-untyped]
-    from sklearn.svm import LinearSVC  # type: ignore[import-untyped]
-
-    if samples > _LARGE:
-        return SGDClassifier(loss="hinge", alpha=1 / (strength * samples), random_state=seed)
-    return LinearSVC(C=strength, dual="auto", max_iter=10_000, random_state=seed)
 
 
 def _checked(

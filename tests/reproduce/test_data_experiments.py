@@ -155,14 +155,17 @@ def timed(*seconds: float | None, together: int = 1, hardware: str = "a GPU") ->
 
 
 def test_ratios_of_times_are_paired_by_seed() -> None:
-    found = times.time_ratio(timed(20.0, 60.0, 5.0), timed(10.0, 20.0))
-    assert found["values"] == {"0": 2.0, "1": 3.0}
-    assert found["mean"] == 2.5
+    assert times.time_ratios(timed(20.0, 60.0, 5.0), timed(10.0, 20.0)) == [2.0, 3.0]
 
 
 @pytest.mark.parametrize("base", [timed(None), timed(10.0, hardware="another"), timed(0.0), {}])
 def test_what_cannot_be_compared_has_no_ratio(base: dict[str, RunTime]) -> None:
-    assert times.time_ratio(timed(20.0), base)["mean"] is None
+    assert times.time_ratios(timed(20.0), base) == []
+
+
+def test_one_slow_run_does_not_move_the_time_that_is_told() -> None:
+    table = times.time_table({"CRL": timed(10.0, 10.0, 10.0), "CE": timed(90.0, 12.0, 8.0)}, "CRL", {})
+    assert table.splitlines()[3] == "| CE | 12.0 (8.0 to 90.0) | 1 | 1.20 (0.80 to 9.00) |  |  |"
 
 
 def test_a_shared_device_is_told() -> None:

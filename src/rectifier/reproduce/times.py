@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from statistics import median
 from typing import TypedDict
 
-from rectifier.compare import estimate
-from rectifier.compare.outcome import Estimate
 from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record
 from rectifier.reproduce.views import markdown_table
@@ -28,7 +27,8 @@ Times = Mapping[str, Mapping[str, RunTime]]
 """By what was trained, and by seed."""
 
 TIME_REMARK = (
-    "Seconds are from the first step to the scores. Runs that are trained side by side share a device and end together,"
+    "Seconds are from the first step to the scores: the median, and in brackets the shortest and the longest. The first"
+    " run of a command also makes the device ready. Runs that are trained side by side share a device and end together,"
     " so each is given the same share of the group's time, whatever it took of it: such a ratio, marked as of a shared"
     " device, compares no methods. `--together 1` trains one run after another."
 )
@@ -45,31 +45,31 @@ def times_of(outcome: Outcome, rows: Iterable[str], column: str) -> Times:
     return {row: {str(seed): time_of_record(one) for seed, one in own.items()} for row, own in by_row.items()}
 
 
-def time_ratio(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> Estimate:
-    """Return how many times as long some runs take as others, paired by seed, where the hardware is the same.
+def time_ratios(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[float]:
+    """Return how many times as long runs take as others of the same seed, where the hardware is the same.
 
     >>> one, two = ({"0": RunTime(seconds=s, together=1, hardware="a GPU")} for s in (10.0, 25.0))
-    >>> time_ratio(two, one)["mean"]
-    2.5
+    >>> time_ratios(two, one)
+    [2.5]
     """
-    ratios: dict[str, float | None] = {}
+    ratios = []
     for seed, time in own.items():
         other = base.get(seed)
         if other and time["seconds"] and other["seconds"] and time["hardware"] == other["hardware"]:
-            ratios[seed] = time["seconds"] / other["seconds"]
-    return estimate(ratios)
+            ratios.append(time["seconds"] / other["seconds"])
+    return ratios
 
 
 def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
     """Return a table of seconds and of their ratio to those of ``base``, with the paper's hours and ratio."""
     lines = []
     for name, own in times.items():
-        ratio = time_ratio(own, times.get(base, {}))
+        ratios = time_ratios(own, times.get(base, {}))
         shared = max(_most_together(own), _most_together(times.get(base, {}))) > 1
-        mark = ", shared device" if shared and ratio["mean"] is not None else ""
+        mark = ", shared device" if shared and ratios else ""
         paper = [f"{hours[name]:g}", f"{hours[name] / hours[base]:.2f}"] if name in hours else ["", ""]
-        seconds = estimate({seed: time["seconds"] for seed, time in own.items()})
-        lines.append([name, _spread(seconds, 1), f"{_most_together(own) or ''}", _spread(ratio, 2) + mark, *paper])
+        seconds = [time["seconds"] for time in own.values() if time["seconds"]]
+        lines.append([name, _middle(seconds, 1), f"{_most_together(own) or ''}", _middle(ratios, 2) + mark, *paper])
     heads = ["", "seconds a run", "runs at a time", f"times {base}", "paper, hours", f"paper, times {base}"]
     return markdown_table(heads, lines)
 
@@ -78,8 +78,8 @@ def _most_together(own: Mapping[str, RunTime]) -> int:
     return max((time["together"] for time in own.values()), default=0)
 
 
-def _spread(found: Estimate, digits: int) -> str:
-    mean, half = found["mean"], found["half_width"]
-    if mean is None:
+def _middle(values: Collection[float], digits: int) -> str:
+    if not values:
         return ""
-    return f"{mean:,.{digits}f}" + (f" ± {half:,.{digits}f}" if half else "")
+    shown = [f"{value:,.{digits}f}" for value in (median(values), min(values), max(values))]
+    return shown[0] if len(set(shown)) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"
