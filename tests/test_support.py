@@ -113,7 +113,7 @@ def test_machines_know_nothing_of_each_other(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_units_and_places_of_features_do_not_matter() -> None:
     batch = make_batch([3], 60, skew=1.0, shared=True, dtype=torch.float64)
-    features = torch.cat([batch.features, torch.full((60, 1), 7.0)], 1)  # one that says nothing
+    features = torch.cat([batch.features, torch.tensor([[7.0, 0.1]]).expand(60, 2)], 1)  # two that say nothing
     scores = linear_svm_scores(features, batch.targets, features, [3])
     moved = 1000 * features + torch.arange(features.shape[1])
     torch.testing.assert_close(linear_svm_scores(moved, batch.targets, moved, [3]), scores, atol=1e-3, rtol=1e-3)
@@ -147,6 +147,11 @@ def test_wrong_input() -> None:
         linear_svm(features[:, None], targets, [2, 3])
     with pytest.raises(ValueError, match=r"targets to be as long as features \(40 samples\), but got 39"):
         linear_svm(features, targets[:39], [2, 3])
+    with pytest.raises(ValueError, match=r"features to be finite, of one sample or more, but got none"):
+        linear_svm(features[:0], targets[:0], [2, 3])
+    for wrong in (torch.nan, torch.inf):
+        with pytest.raises(ValueError, match=r"features to be finite.* but got NaN or infinity among them"):
+            linear_svm(torch.where(torch.eye(40, 1).bool(), wrong, features), targets, [2, 3])
     space = LabelSpace.from_names({"hat": ["no", "yes"], "age": [1, 2]})
     with pytest.raises(ValueError, match=r"targets of label 'age' to be below 2"):
         linear_svm(features, targets, space)

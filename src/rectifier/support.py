@@ -62,6 +62,9 @@ def linear_svm(features: Tensor, targets: Tensor, sizes: Sizes, *, strength: flo
     known = columns.as_sizes(sizes)
     if not (features.dim() == 2 or (features.dim() == 3 and features.shape[1] == len(known))):
         check.fail("features", f"of shape (n, D) or (n, {len(known)}, D)", f"{tuple(features.shape)}")
+    if not len(features) or not bool(features.isfinite().all()):
+        got = "NaN or infinity among them" if len(features) else "none"
+        check.fail("features", "finite, of one sample or more", got)
     x = features.cpu() if features.device.type == "mps" else features  # which has no float64
     own = columns.as_targets(targets, known, columns.label_names(sizes)).to(x.device)
     check.same_length("targets", own, "features", features)
@@ -94,7 +97,7 @@ def _machines(features: Tensor, targets: Tensor, sizes: tuple[int, ...], strengt
     """Fit the machines of labels that share their features ``(n, D)``."""
     features = features.double()
     mean, deviation = features.mean(0), features.std(0, correction=0)
-    deviation = torch.where(deviation > 0, deviation, 1.0)
+    deviation = torch.where(features.amax(0) > features.amin(0), deviation, 1.0)  # rounded, a constant's is not 0
     scaled = torch.cat([(features - mean) / deviation, features.new_ones(len(features), 1)], 1)
     label, own = columns.label_of_column(sizes, features.device), columns.own_columns(targets, sizes)
     shown = column_counts(own, sum(sizes)) > 0
