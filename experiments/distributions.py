@@ -1,7 +1,7 @@
 """How classes are distributed."""
 
 from rectifier.reproduce import Experiment, Laboratory, Outcome
-from rectifier.reproduce.datasets import draw_distributions, look, not_here_text, series_table, sorted_sizes
+from rectifier.reproduce.datasets import describe, draw_distributions, not_here_text, series_table, sorted_sizes
 
 DATA = {"CelebA": "celeba", "Fashion products": "fashion"}
 SERIES = {f"gamma {gamma}": f"cifar100:imb={gamma}" for gamma in (0.2, 0.4, 0.6, 0.8, 1.0)}
@@ -16,20 +16,23 @@ QUICK_SERIES = {f"1 : {ratio}": f"digits:ratio={ratio}" for ratio in (5, 10, 20)
 
 def measure(laboratory: Laboratory) -> dict:
     data, series = (QUICK_DATA, QUICK_SERIES) if laboratory.quick else (DATA, SERIES)
-    here, not_here = look([*data.values(), *series.values()], laboratory.data_root)
-    lines = {name: sorted_sizes(here[spec]) for name, spec in series.items() if spec in here}
+    specs = [*data.values(), *series.values()]
+    here, not_here = describe(specs, laboratory.data_root, sorted_sizes, laboratory.before.get("here", {}))
     return {
-        "labels": {title: sorted_sizes(here[spec]) for title, spec in data.items() if spec in here},
+        "labels": {title: spec for title, spec in data.items() if spec in here},
         "made": "Digits" if laboratory.quick else "CIFAR-100 imb(gamma)",
-        "series": {name: next(iter(sizes.values())) for name, sizes in lines.items()},  # of their one label
+        "series": {name: spec for name, spec in series.items() if spec in here},
+        "here": here,
         "not_here": not_here,
     }
 
 
 def show(outcome: Outcome) -> str:
-    found = outcome.found
-    series = {found["made"]: found["series"]} if found["series"] else {}
-    drawn = draw_distributions(found["labels"], series, outcome.folder / f"{outcome.name}.png")
+    found, here = outcome.found, outcome.found["here"]
+    labels = {title: here[spec] for title, spec in found["labels"].items()}
+    lines = {name: next(iter(here[spec].values())) for name, spec in found["series"].items()}  # of their one label
+    series = {found["made"]: lines} if lines else {}
+    drawn = draw_distributions(labels, series, outcome.folder / f"{outcome.name}.png")
     picture = f"![class sizes of each label, the largest first]({outcome.name}.png)" if drawn else ""
     tables = [f"## {title}\n\n{series_table(sizes)}" for title, sizes in series.items()]
     return "\n\n".join(filter(None, [picture, *tables, not_here_text(found["not_here"], outcome.name)]))

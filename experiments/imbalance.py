@@ -1,7 +1,7 @@
 """How imbalanced the data sets are."""
 
 from rectifier.reproduce import Experiment, Laboratory, Outcome
-from rectifier.reproduce.datasets import data_table, facts_of, label_table, look, not_here_text
+from rectifier.reproduce.datasets import data_table, describe, facts_of, label_table, not_here_text
 
 DATA = ("cifar100", "celeba", "deepfashion", "xdomain", "fashion")
 QUICK = ("digits", "shapes:samples=300,size=16,ratio=20")
@@ -24,9 +24,9 @@ REMARK = (
 
 def measure(laboratory: Laboratory) -> dict:
     specs = QUICK if laboratory.quick else DATA
-    here, not_here = look(specs, laboratory.data_root)
-    facts = {spec: facts_of(found, laboratory.data_root) for spec, found in here.items()}
-    return {"data": list(specs), "here": facts, "not_here": not_here}
+    root = laboratory.data_root
+    here, not_here = describe(specs, root, lambda found: facts_of(found, root), laboratory.before.get("here", {}))
+    return {"data": list(specs), "here": here, "not_here": not_here}
 
 
 def show(outcome: Outcome) -> str:

@@ -106,9 +106,13 @@ def test_nothing_is_left_of_the_gradient(rare: int) -> None:
 def test_machines_know_nothing_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = make_batch([2, 4, 3], 60, skew=1.0, shared=True, dtype=torch.float32)
     together = linear_svm(batch.features, batch.targets, [2, 4, 3])
-    monkeypatch.setattr(support, "_NUMBERS", 1)  # one after another
+    at_once = []
+    least = support._least
+    monkeypatch.setattr(support, "_NUMBERS", 120)
+    monkeypatch.setattr(support, "_least", lambda x, sides, c: at_once.append(sides.shape) or least(x, sides, c))
     for found, expected in zip(linear_svm(batch.features, batch.targets, [2, 4, 3]), together, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert at_once == [(60, 2)] * 4  # the label of two classes needs one machine
 
 
 def test_units_and_places_of_features_do_not_matter() -> None:
@@ -119,11 +123,30 @@ def test_units_and_places_of_features_do_not_matter() -> None:
     torch.testing.assert_close(linear_svm_scores(moved, batch.targets, moved, [3]), scores, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("offset", "deviation"), [(1e6, 1.0), (1e4, 1e-2), (0.0, 1e-12), (0.0, 1e12)])
+def test_features_far_from_0_lose_nothing(offset: float, deviation: float) -> None:
+    batch = make_batch([3], 200, skew=1.0, shared=True, dtype=torch.float64)
+    x = offset + deviation * batch.features
+    scores = linear_svm_scores(batch.features, batch.targets, batch.features, [3])
+    torch.testing.assert_close(linear_svm_scores(x, batch.targets, x, [3]), scores, atol=1e-4, rtol=1e-4)
+
+
 def test_errors_count_as_much_as_asked_for() -> None:
     batch = make_batch([2], 80, skew=1.0, shared=True, dtype=torch.float32)
     weights = [linear_svm(batch.features, batch.targets, [2], strength=c).weight.norm() for c in (0.001, 0.1, 10)]
     assert weights == sorted(weights)
     assert weights[0] < 0.5 * weights[-1]
+
+
+def test_machines_that_are_not_at_their_minimum_tell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch = make_batch([2], 80, skew=1.0, shared=True, dtype=torch.float32)
+    linear_svm(batch.features, batch.targets, [2])
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(support, "_NEWTON_STEPS", 1)
+    linear_svm(batch.features, batch.targets, [2])
+    assert "not at their minimum yet" in capsys.readouterr().err
 
 
 def test_classes_that_nobody_shows() -> None:

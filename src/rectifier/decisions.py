@@ -239,6 +239,8 @@ def _given(
     for name, x, own in (("", features, targets), ("validation_", validation_features, validation_targets)):
         known = columns.as_targets(own, space.sizes, space.names).clamp(min=-1).to(features.device)
         check.same_length(f"{name}features", x, f"{name}targets", known)
+        if not bool(x.isfinite().all()):
+            check.fail(f"{name}features", "finite", "NaN or infinity among them: the network has diverged")
         if not bool((known >= 0).any()):
             check.fail(f"{name}targets", "of at least one sample that has a label", "none")
         parts += [x.detach().to(features.device), known]

@@ -18,13 +18,18 @@ def squared_distances(anchors: Tensor, samples: Tensor) -> Tensor:
     """
     if samples.dim() == 2:
         return squared_distances(anchors[None], samples[None])[0]
-    wide = torch.float32 if samples.device.type == "mps" else torch.float64
+    wide = widest(samples.device)
     centre = samples.detach().to(wide).mean(1, keepdim=True)
     x, y = anchors.to(wide) - centre, samples.to(wide) - centre
     size = x.square().sum(-1)[:, :, None] + y.square().sum(-1)[:, None, :]
     squared = torch.baddbmm(size, x, y.transpose(1, 2), alpha=-2)
     together = squared <= size * (200 * torch.finfo(wide).eps)  # false for NaN, which must stay visible
     return torch.where(together, 0, squared)
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """Return the widest floating point of a device: MPS has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def unit(vectors: Tensor) -> Tensor:

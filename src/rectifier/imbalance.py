@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rectifier import check, columns
 from rectifier.columns import Sizes
+from rectifier.distances import widest
 
 Counts = Tensor | Sequence[Tensor] | Sequence[Sequence[int]] | Sequence[int]
 
@@ -101,7 +102,8 @@ def minority_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float) -> Te
     order = ((label << 32) + counts).argsort(stable=True)
     ascending = counts[order]
     running = ascending.cumsum(0) - (samples.cumsum(0) - samples)[label]
-    taken = (running <= (rho * samples.to(_exact(counts.device)))[label]) & (ascending > 0)
+    # rho * n must round as in plain Python, or a class on the very edge changes sides.
+    taken = (running <= (rho * samples.to(widest(counts.device)))[label]) & (ascending > 0)
     return torch.zeros_like(taken).scatter(0, order, taken)
 
 
@@ -195,11 +197,6 @@ def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
 
 def _is_number(entry: object) -> bool:
     return entry.dim() == 0 if isinstance(entry, Tensor) else isinstance(entry, Number)
-
-
-def _exact(device: torch.device) -> torch.dtype:
-    # rho * n must round as in plain Python, or a class on the very edge changes sides; MPS has no float64.
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _check_profile(classes: int, largest: int, smallest: float, whole: bool = True) -> None:

@@ -200,5 +200,7 @@ def _checked(
         check.fail("queries and references", wanted, f"{tuple(queries.shape)} and {tuple(references.shape)}")
     own = columns.as_targets(targets, known, columns.label_names(sizes)).to(references.device)
     check.same_length("targets", own, "references", references)
+    if not len(references):
+        check.fail("references", "one sample or more", "none")
     check.same_device("queries", queries, "references", references)
     return known, own

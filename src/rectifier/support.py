@@ -10,14 +10,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
+from rectifier import check, columns, console
 from rectifier.columns import Sizes
+from rectifier.distances import widest
 from rectifier.imbalance import column_counts
 
 NEVER = -1e4
 """The score of a class without a training sample."""
 
-_NUMBERS = 2**26  # that a matrix of samples and machines may have: half a gigabyte
+_NUMBERS = 2**22  # that a matrix of samples and machines may have; some ten of them are held, 300 megabytes
 _EXACT = 1e-7  # the gradient that is left, as a part of that at the beginning
 _NEWTON_STEPS, _CG_STEPS, _HALVINGS = 100, 500, 30  # at most; a tenth of them is common
 
@@ -30,11 +31,12 @@ class LinearScores(NamedTuple):
 
     def __call__(self, queries: Tensor, sizes: Sizes) -> Tensor:
         """Score queries ``(Q, D)``, or ``(Q, A, D)`` where each label has its own features: ``(Q, K)``."""
-        weight, bias = self.weight.to(queries.device), self.bias.to(queries.device)
+        wide = widest(queries.device)  # weights and bias cancel where a feature's mean is far larger than its deviation
+        x, weight, bias = (part.to(queries.device, wide) for part in (queries, self.weight, self.bias))
         if queries.dim() == 2:
-            return queries.float() @ weight.T + bias
-        by_label = enumerate(weight.split(columns.as_sizes(sizes)))
-        return torch.cat([queries[:, a].float() @ own.T for a, own in by_label], 1) + bias
+            return (x @ weight.T + bias).float()
+        by_label = zip(x.unbind(1), weight.split(columns.as_sizes(sizes)), strict=True)
+        return (torch.cat([one @ own.T for one, own in by_label], 1) + bias).float()
 
 
 @torch.no_grad()
@@ -54,8 +56,8 @@ def linear_svm(features: Tensor, targets: Tensor, sizes: Sizes, *, strength: flo
 
     >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
     >>> weight, bias = linear_svm(features, targets, [2])
-    >>> (bias / weight[:, 0]).round()  # both change sign in the middle, at 2
-    tensor([-2., -2.])
+    >>> (bias / weight[:, 0]).round().tolist()  # both change sign in the middle, at 2
+    [-2.0, -2.0]
     """
     strength_ok = check.is_real(strength) and strength > 0
     check.raise_all([check.number("strength", strength, "a positive number", strength_ok)])
@@ -65,7 +67,7 @@ def linear_svm(features: Tensor, targets: Tensor, sizes: Sizes, *, strength: flo
     if not len(features) or not bool(features.isfinite().all()):
         got = "NaN or infinity among them" if len(features) else "none"
         check.fail("features", "finite, of one sample or more", got)
-    x = features.cpu() if features.device.type == "mps" else features  # which has no float64
+    x = features if widest(features.device) == torch.float64 else features.cpu()
     own = columns.as_targets(targets, known, columns.label_names(sizes)).to(x.device)
     check.same_length("targets", own, "features", features)
     if features.dim() == 2:
@@ -73,7 +75,8 @@ def linear_svm(features: Tensor, targets: Tensor, sizes: Sizes, *, strength: flo
     else:
         parts = zip(x.unbind(1), own.split(1, 1), known, strict=True)
         found = [_machines(its, answers, (size,), strength) for its, answers, size in parts]
-    return LinearScores(*(torch.cat(part).float().to(features.device) for part in zip(*found, strict=True)))
+    wide = widest(features.device)
+    return LinearScores(*(torch.cat(part).to(features.device, wide) for part in zip(*found, strict=True)))
 
 
 def linear_svm_scores(
@@ -136,6 +139,8 @@ def _least(x: Tensor, sides: Tensor, strength: float) -> Tensor:
         moved = x @ way
         step = _step_length(w, way, sides, values, moved, gradient, strength)
         w, values = w + step * way, values + step * moved
+    else:
+        console.say("Support vector machines are not at their minimum yet; a smaller strength is sooner there.")
     return w
 
 

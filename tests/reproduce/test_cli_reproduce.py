@@ -116,6 +116,16 @@ def test_a_folder_without_experiments_is_told(there: str, name: str | None, tmp_
     assert f"Expected {folder} to be the folder of the experiments" in message
 
 
+@pytest.mark.usefixtures("nothing_is_trained")
+def test_a_data_root_that_is_not_there_is_told() -> None:
+    told = "--data-root gone: nothing there"
+    asked = ("reproduce", "imbalance", "--experiments", FOLDER, "--data-root", "gone")
+    assert told in succeed(*asked).stderr.replace("\n", " ")
+    assert told not in succeed(*asked, "--show").stderr
+    Path("gone").mkdir()
+    assert told not in succeed(*asked).stderr
+
+
 # Experiments of one's own
 
 

@@ -136,9 +136,29 @@ def test_distributions_of_what_is_here(tmp_path: Path) -> None:
     write_celeba(tmp_path)
     outcome = run("distributions", tmp_path, settings={"data_root": str(tmp_path)})
     slow = recount(open_data("cifar100:imb=0.4", root=tmp_path))["object"]
-    assert outcome.found["series"]["gamma 0.4"] == sorted(slow.values(), reverse=True)
-    assert len(outcome.found["labels"]["CelebA"]) == 40
+    assert outcome.found["here"]["cifar100:imb=0.4"] == {"object": sorted(slow.values(), reverse=True)}
+    assert len(outcome.found["here"]["celeba"]) == 40
     assert (outcome.folder / "distributions.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["imbalance", "distributions"])
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_found_of_data_that_is_gone_stays(tmp_path: Path, name: str, again: bool) -> None:
+    write_cifar100(tmp_path, per_class=40)
+    before = page(run(name, tmp_path, settings={"data_root": str(tmp_path)}))
+    (tmp_path / "cifar-100-python").rename(tmp_path / "elsewhere")
+    assert page(run(name, tmp_path, settings={"data_root": str(tmp_path)}, again=again)) == before
+    assert "cifar100**: Expected" not in before
+
+
+@pytest.mark.parametrize("name", ["imbalance", "distributions"])
+def test_data_that_has_come_is_seen(tmp_path: Path, name: str) -> None:
+    before = run(name, tmp_path, settings={"data_root": str(tmp_path)})
+    assert "celeba" in before.found["not_here"]
+    write_celeba(tmp_path)
+    after = run(name, tmp_path, settings={"data_root": str(tmp_path)})
+    assert "celeba" in after.found["here"]
+    assert "celeba" not in after.found["not_here"]
 
 
 def test_empty_classes_and_labels_can_be_drawn(tmp_path: Path) -> None:

@@ -612,6 +612,29 @@ def test_training_anew_and_being_interrupted_loses_nothing(
     assert after["found"] == {"answer": 42}
 
 
+def test_training_anew_goes_on_where_it_was_stopped(done: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(console, "say", said.append)
+    begin = suite.train
+    left = iter([True, False])
+
+    def stopped_after_one(config: Config, out: Path, **options: Any) -> Run:
+        if not next(left):
+            raise KeyboardInterrupt
+        return begin(config, out, **options)
+
+    monkeypatch.setattr(suite, "train", stopped_after_one)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("one", made(), request(done, again=True))
+    monkeypatch.setattr(suite, "train", begin)
+    assert count.seen() == ALL[:1]
+    reproduce("one", made(), request(done, again=True))
+    assert "--again was stopped before, and goes on: 1 run trained anew already." in said
+    assert count.seen() == ALL[1:]
+    reproduce("one", made(), request(done, again=True))  # which is another one
+    assert count.seen() == ALL
+
+
 # What diverges, what is superseded, what is not chosen
 
 WILD = Cell("wild", settings={"method": "ce", "lr": 1e12}, against="CE")

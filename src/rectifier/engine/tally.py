@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rectifier.distances import widest
 from rectifier.losses.objective import LossParts
 
 PARTS = ("cross_entropy", "rectification", "mined_classes", "comparisons")
@@ -18,7 +19,7 @@ class Tally:
 
     def __init__(self, labels: int, device: torch.device) -> None:
         # Row 0 is the loss, which all labels share; then one row for each part. float64: sums of a whole epoch.
-        self._sums = torch.zeros(1 + len(PARTS), labels, dtype=_widest(device), device=device)
+        self._sums = torch.zeros(1 + len(PARTS), labels, dtype=widest(device), device=device)
         self._alpha = torch.zeros(labels, device=device)
         self._good = torch.zeros((), dtype=torch.int64, device=device)  # batches before the first bad one
         self.batches = 0
@@ -69,7 +70,3 @@ class Tally:
         self.batches = state["batches"]
         for name, tensor in self.tensors().items():
             tensor.copy_(state[name])
-
-
-def _widest(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from rectifier import check
 from rectifier.data.sources import data_root, open_data
@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
 
+T = TypeVar("T")
+
 # Which data is here.
+
+
+def describe(
+    specs: Sequence[str], root: str | None, facts: Callable[[Profile], T], before: Mapping[str, T]
+) -> tuple[dict[str, T], dict[str, str]]:
+    """Return facts of data that is here, or was here before, and how to get the rest."""
+    here, not_here = look(specs, root)
+    known = {**before, **{spec: facts(found) for spec, found in here.items()}}
+    missing = {spec: told for spec, told in not_here.items() if spec not in known}
+    return {spec: known[spec] for spec in specs if spec in known}, missing
 
 
 def look(specs: Sequence[str], root: str | None) -> tuple[dict[str, Profile], dict[str, str]]:
@@ -47,7 +59,7 @@ def not_here_text(not_here: Mapping[str, str], name: str) -> str:
     for spec, told in not_here.items():
         specs_by_text.setdefault(told, []).append(spec)
     listed = [f"- **{', '.join(specs)}**: {told}" for told, specs in specs_by_text.items()]
-    again = f"`rectifier reproduce {name} --again --data-root DATA_ROOT` looks anew."
+    again = f"`rectifier reproduce {name} --data-root DATA_ROOT` looks anew."
     if any("--set" in told for told in specs_by_text):
         again += " `--set` is an option of `rectifier profile`."
     return "\n".join(["## Not here", "", *listed, "", again])

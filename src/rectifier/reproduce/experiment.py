@@ -72,6 +72,7 @@ class Laboratory:
 
     data_root: str | None
     quick: bool
+    before: Mapping[str, Any]  # what it found the last time, or nothing
     pictures: Path  # a folder for pictures that show images of the data, which stay where the data is
     runs: Callable[[str, str], list[Run]]  # the folders of a cell's runs, in the order of their seeds
 
@@ -89,7 +90,8 @@ class Experiment:
         cells: what is trained.
         recipe: settings with several values, of which validation chooses one for the first cell of each column, before
             all else; the whole column is trained with it.
-        quick: settings over all others, for a small version on generated data that runs in seconds.
+        quick: settings over all others but a cell's own rate, for a small version on generated data that runs in
+            seconds.
         seeds: of each cell.
         measure: finds what is not in the runs' scores, as values for JSON.
         alone: trains one run after another, so that their times can be compared.
@@ -131,9 +133,11 @@ class Experiment:
 
     def config(self, cell: Cell, *, quick: bool, more: Settings | None = None) -> Config:
         """Return what a cell trains."""
-        settings = {**self.settings, **cell.settings, **(more or {})}
+        own = {**cell.settings, **(more or {})}
+        settings = {**self.settings, **own}
         if quick:
-            settings = _understood({**settings, **self.quick})
+            rate = {"lr": own["lr"]} if "lr" in own else {}
+            settings = _understood({**settings, **self.quick, **rate})
         start = settings.pop("preset", None)
         data = settings.pop("data", None)
         begun = preset(start) if start else Config(data or "digits")

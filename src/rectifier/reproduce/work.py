@@ -17,6 +17,7 @@ from rectifier.reproduce.ledger import Ledger, Place
 from rectifier.reproduce.outcome import ALL, Outcome
 from rectifier.reproduce.records import Record, diverged_record, key_of, record_of
 from rectifier.reproduce.views import headline
+from rectifier.runs.atomic import read_json, write_json
 from rectifier.runs.folder import Run
 from rectifier.training import data_settings, fingerprints
 
@@ -96,7 +97,7 @@ class _Work:
         )
         self._recipes: dict[str, dict[str, Any]] = {}
         self._chosen: dict[Where, dict[str, Any]] = {}
-        self._again: dict[str, Path] = {}
+        self._again = _Again(request.runs / f"{name}.again.json") if request.again else None
         self._prints: dict[str, frozenset[str] | None] = {}
         self._varied = {*experiment.recipe, *(name for cell in experiment.cells for name in cell.choose)}
         self._together = 1 if experiment.alone else request.together
@@ -113,6 +114,8 @@ class _Work:
             write_page(outcome, self._request.quick)
         else:
             console.say(f"Nothing of {self._name} is recorded in {self._request.results}.")
+        if self._again:
+            self._again.end()
         return outcome
 
     # Which settings.
@@ -219,25 +222,28 @@ class _Work:
         told = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
         name = f"{config.method}{told} on {config.network}, seed {config.seed}"
         folder = self._request.runs / f"{config.method}-{config.network}-{key}"
-        if self._request.again:
-            folder = self._again.setdefault(key, _unfinished(folder))
-        return Planned(name, config, folder)
+        return Planned(name, config, self._again.folder(key, folder) if self._again else folder)
 
     # Beside runs.
 
     def _measure(self) -> None:
-        """Find what the experiment looks for beside scores, unless it was found already, in these very runs."""
+        """Find what the experiment looks for beside scores, unless it was found already, in these very runs.
+
+        Where nothing is trained, data alone is looked at, and by now there may be more of it.
+        """
         if self._request.only:
             console.say("What is measured beside scores needs all runs: it is done without --only.")
             return
         wanted, ledger = sorted(self._keys(self._seeds).values()), self._ledger
-        if not ledger.found or wanted != ledger.measured_in or self._request.again:
+        cells = self._experiment.cells
+        if not cells or not ledger.found or wanted != ledger.measured_in or self._request.again:
             ledger.found, ledger.measured_in = self._measured(), wanted
 
     def _measured(self) -> dict[str, Any]:
         laboratory = Laboratory(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
+            before=self._ledger.found,
             pictures=self._request.runs.parent / PICTURES[self._request.quick],
             runs=self._folders,
         )
@@ -308,6 +314,28 @@ def _record(run: Planned, reasons: Sequence[str]) -> Record:
 
 def _has(cell: Cell, text: str) -> bool:
     return text.lower() in f"{cell.row}\n{cell.column}".lower()
+
+
+class _Again:
+    """The folders of runs that are trained anew, in a file as long as it goes on: one that is stopped can go on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folders: dict[str, str] = read_json(path) if path.is_file() else {}
+        begun = sum(Run(path.parent / name).is_finished for name in self._folders.values())
+        if begun:
+            console.say(f"--again was stopped before, and goes on: {check.amount(begun, 'run')} trained anew already.")
+
+    def folder(self, key: str, folder: Path) -> Path:
+        """Return where a run is trained anew, beside what is finished of before."""
+        if key not in self._folders:
+            self._folders[key] = _unfinished(folder).name
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._path, self._folders)
+        return folder.with_name(self._folders[key])
+
+    def end(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 def _unfinished(folder: Path) -> Path:
