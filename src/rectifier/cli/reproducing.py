@@ -68,8 +68,6 @@ def reproduce(
             check.fail(option, "a positive integer", number)
     if show and again:
         check.fail("--show and --again", "one of them alone", "both: the one trains nothing, the other all")
-    if data_root and not (data_root.is_dir() or quick or show):
-        console.say(f"--data-root {data_root}: nothing there, so what is recorded can be shown and nothing trained.")
     asked = dict.fromkeys([*(name for name in names if name != "all"), *(there if "all" in names else ())])
     loaded = {name: load_experiment(name, experiments) for name in asked}  # a misspelt name is told before any training
     own = only_what_each_has(loaded, only or ())
@@ -103,6 +101,8 @@ def reproduce(
         console.say(f"Left out: {name}. {reason}")
     if left:
         raise typer.Exit(2)
+    if data_root and not (data_root.is_dir() or quick or show):
+        console.say(f"--data-root {data_root}: nothing there, and nothing of it was needed.")
 
 
 def _list(experiments: dict[str, Any]) -> None:
