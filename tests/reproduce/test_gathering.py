@@ -191,3 +191,13 @@ def test_a_page_enters_the_list(tmp_path: Path) -> None:
     )
     page(outcome)
     assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2", "0.01"]]
+
+
+def test_what_was_scored_before_with_other_settings_is_told(tmp_path: Path) -> None:
+    outcome = replace(made_outcome(CELLS), folder=tmp_path)
+    config = {"method": "lmle", "network": "mlp"}
+    scored, unscored = {"config": config, "test": {}}, {"config": {**config, "method": "ce"}}
+    assert "Scored on test before" not in write_page(outcome, quick=False).read_text()
+    assert "Scored on test before" not in write_page(replace(outcome, superseded=[unscored]), quick=False).read_text()
+    told = write_page(replace(outcome, superseded=[scored, unscored, scored]), quick=False).read_text()
+    assert "Scored on test before, with settings that have been replaced: lmle on mlp (2 runs), `superseded`" in told

@@ -671,6 +671,8 @@ def test_runs_of_earlier_settings_are_kept_apart(done: Path, count: Count) -> No
     found = content(done)
     assert [(run["row"], run["seed"]) for run in found["runs"]] == [("CE", 0), ("CE", 1), ("CRL", 0), ("CRL", 1)]
     assert keys(found["superseded"]) == before[2:]
+    page = (done / "results" / "one.md").read_text(encoding="utf-8")
+    assert "Scored on test before, with settings that have been replaced: crl on mlp (2 runs)" in page
     count.seen()
     shutil.rmtree(done / "runs")
     reproduce("one", made(), request(done))  # and back

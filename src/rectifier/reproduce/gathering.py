@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
         )
     measured = experiment.measure is None or outcome.found
     parts.append(experiment.show(outcome).strip() if measured else "Nothing is measured yet.")
-    parts += [*_remarks(outcome), *_choices(outcome), *_training(outcome)]
+    parts += [*_remarks(outcome), *_choices(outcome), *_looks_before(outcome), *_training(outcome)]
     parts.append(_provenance(outcome, command))
     path = outcome.folder / f"{outcome.name}.md"
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
@@ -91,6 +92,16 @@ def _choices(outcome: Outcome) -> list[str]:
         texts = [f"{key} {value} (of {_listed([str(one) for one in grid[key]])})" for key, value in chosen.items()]
         told.append(f"{place_name(where)}: {', '.join(texts)}")
     return [f"Chosen on validation, by runs of other seeds: {'; '.join(told)}."]
+
+
+def _looks_before(outcome: Outcome) -> list[str]:
+    """Say which runs were scored on test with settings that have been replaced since: test has been seen then."""
+    scored = [one["config"] for one in outcome.superseded if "test" in one]
+    if not scored:
+        return []
+    runs = Counter(f"{one['method']} on {one['network']}" for one in scored)
+    told = _listed([f"{name} ({check.amount(number, 'run')})" for name, number in runs.items()])
+    return [f"Scored on test before, with settings that have been replaced: {told}, `superseded` in the file."]
 
 
 def _provenance(outcome: Outcome, command: str) -> str:

@@ -76,15 +76,19 @@ class Ledger:
         there = {place: recorded[key] for place, key in keys.items() if key in recorded}
         return {place: record for place, record in there.items() if not self._scored or _is_scored(record)}
 
+    def superseded(self, current: Mapping[Place, Record]) -> list[Record]:
+        """Return what was recorded of settings that the experiment no longer has."""
+        keys = {record["key"] for record in current.values()} | set(self._candidates)
+        return [one for key, one in self._own.items() if key not in keys]
+
     def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> int:
         """Write the file: facts, what is current, and apart from it what settings of before had; count the runs."""
         runs: dict[str, Record] = {}
         for (row, column, _), record in current.items():
             runs.setdefault(record["key"], placed(record, row, column))  # two cells may share it
-        superseded = [one for key, one in self._own.items() if key not in runs and key not in self._candidates]
         found = {"found": self.found, "measured": self.measured_in}
         candidates = [one for key, one in self._candidates.items() if key not in runs]
-        lists = {"runs": runs.values(), "candidates": candidates, "superseded": superseded}
+        lists = {"runs": runs.values(), "candidates": candidates, "superseded": self.superseded(current)}
         write_results(self.path, {**facts, **found}, lists)
         return len(runs)
 

@@ -32,6 +32,7 @@ class Outcome:
         found: what the experiment measured beside its runs' scores.
         folder: where results are written, figures too.
         diverged: row, column and seed of runs that have no scores because they diverged.
+        superseded: records of settings that the experiment no longer has.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Outcome:
     found: Mapping[str, Any]
     folder: Path
     diverged: Sequence[tuple[str, str, int]] = ()
+    superseded: Sequence[Record] = ()
 
     def values(
         self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED

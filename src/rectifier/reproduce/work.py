@@ -274,9 +274,9 @@ class _Work:
             if "diverged" not in record:
                 records.setdefault((row, column), {})[seed] = record
         diverged = [place for place, record in current.items() if "diverged" in record]
-        results = self._request.results
+        results, superseded = self._request.results, self._ledger.superseded(current)
         chosen = {(ALL, column): values for column, values in self._recipes.items()} | self._chosen
-        return Outcome(self._name, self._experiment, records, chosen, self._ledger.found, results, diverged)
+        return Outcome(self._name, self._experiment, records, chosen, self._ledger.found, results, diverged, superseded)
 
     def _write(self) -> None:
         current = self._current()
