@@ -7,7 +7,7 @@ from .paper import CELEBA as PAPER
 from .paper import DESIGN_GAINS
 from .recipes import CELEBA, QUICK_LABELS
 
-# Photographs of 78 x 64 pixels have no parts of 56 x 56. At the rate of the others it diverges.
+# Photographs of 78 x 64 pixels have no parts of 56 x 56. At the rate of the others it was seen to diverge.
 SMALLER_PANDA = {"network.side": 28, "network.maps": 32}
 
 METHODS = {
@@ -37,7 +37,8 @@ EXPERIMENT = Experiment(
         " Networks begin with random weights. CRL's eta, LMLE's weight and the rate of Triplet-kNN are chosen on"
         " validation; PANDA has half of its maps, on parts of 28 x 28, and a rate at which it does not diverge. The"
         " paper's gains by imbalance are means of its Table 3, whose numbers are rounded; its Table 4 has +7 and -2 for"
-        " LMLE, +5 and +6 for CRL."
+        " LMLE, +5 and +6 for CRL. Of the class level it gives a gain alone, of 6.32 over DeepID2: 87.32 is that much"
+        " more than 81."
     ),
     show=views.labels(
         {"1:1 to 1:5": (0, 5.5), "1:6 to 1:43": (5.5, 1e9)}, drawn=("LMLE", "CRL, class level", "CRL, instance level")

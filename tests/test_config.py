@@ -410,3 +410,15 @@ def test_names_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d
     (tmp_path / "digits").mkdir()  # a folder of that name is not what is meant
     monkeypatch.chdir(tmp_path)
     assert Config(data).anchored() == Config(data)
+
+
+def test_a_method_may_carry_its_options() -> None:
+    begun = Config("digits", method="focal", method_options={"gamma": 3})
+    found = begun.with_settings({"method": "crl:eta=0.5: kappa = 7 "})
+    assert (found.method, found.method_options) == ("crl", {"eta": 0.5, "kappa": 7})
+    assert begun.with_settings({"method": "crl:eta=0.5", "eta": 0.1}).method_options == {"eta": 0.1}
+    assert begun.with_settings({"method": "crl:eta=0.5", "method.eta": 0.1}).method_options == {"eta": 0.1}
+    with pytest.raises(
+        ValueError, match=r"options of method 'crl' to be KEY=VALUE, with colons between, but got 'eta'"
+    ):
+        begun.with_settings({"method": "crl:eta"})

@@ -144,8 +144,10 @@ class Config:
         >>> changed = Config("digits").with_settings({"eta": "0.5", "network.dropout": 0.2, "epochs": "3"})
         >>> changed.epochs, changed.method_options, changed.network_options
         (3, {'eta': 0.5}, {'dropout': 0.2})
+        >>> Config("digits").with_settings({"method": "crl:eta=0.5"}).method_options
+        {'eta': 0.5}
         """
-        settings = dict(settings)
+        settings = _unpacked(settings)
         own = {f.name: f for f in fields(self)}
         chosen = {key: _typed(key, settings.pop(key), str(own[key].type)) for key in list(settings) if key in own}
         changed = _replaced(self, chosen)
@@ -311,6 +313,24 @@ def _check_method(config: Config) -> None:
         needed_of_network(config.method, config.network_options)
     if method.decision is not None and method.objective is not None and config.patience is not None:
         check.fail("patience", f"none for {config.method}, whose classifier validation cannot judge", config.patience)
+
+
+def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Take a method and the options behind it apart; what is given beside them goes before them.
+
+    >>> _unpacked({"method": "crl:eta=0.5", "epochs": 3})
+    {'method.eta': '0.5', 'method': 'crl', 'epochs': 3}
+    """
+    name, *options = str(settings.get("method", "")).split(":")
+    if not options:
+        return dict(settings)
+    unpacked = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            check.fail(f"options of method {name!r}", "KEY=VALUE, with colons between", repr(option))
+        unpacked[f"method.{key.strip()}"] = value.strip()
+    return {**unpacked, **settings, "method": name}
 
 
 def _replaced(config: Config, chosen: Mapping[str, Any]) -> Config:

@@ -53,7 +53,10 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", metavar="RUN", help="A new folder for the run.")] = None,
     images: Images = None,
     data_root: DataRoot = None,
-    method: Annotated[str | None, typer.Option("--method", help="rectifier list methods", show_default="crl")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", help="rectifier list methods; options behind colons: crl:eta=0.5", show_default="crl"),
+    ] = None,
     network: Network = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,

@@ -63,7 +63,7 @@ def plan(
         check.fail("a comparison", "of at least one method and one seed", f"{len(methods)} and {len(numbers)}")
     planned = []
     for spec in dict.fromkeys(methods):
-        chosen = _with_method(config, spec)
+        chosen = config.with_settings({"method": spec})
         for seed in numbers:
             seeded = replace(chosen, seed=seed, resplit=resplit or chosen.resplit)
             name = re.sub(r"[^\w.+-]+", "-", spec)
@@ -157,17 +157,6 @@ def _joined_name(group: Sequence[Planned]) -> str:
     for run in group:
         seeds.setdefault(run.name.rpartition(", ")[0], []).append(str(run.config.seed))
     return "; ".join(f"{name}, seeds {' '.join(numbers)}" for name, numbers in seeds.items())
-
-
-def _with_method(config: Config, spec: str) -> Config:
-    name, *options = spec.split(":")
-    settings = {"method": name}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals:
-            check.fail(f"options of method {name!r}", "KEY=VALUE, with colons between", repr(option))
-        settings[f"method.{key.strip()}"] = value.strip()
-    return config.with_settings(settings)
 
 
 def _is_finished(planned: Planned) -> bool:
