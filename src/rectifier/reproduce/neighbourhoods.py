@@ -23,7 +23,8 @@ ROLES = ("Maj-1", "Maj-2", "Min-1")
 
 _CHUNK = 512  # samples whose distances to all others are in memory together
 _PERPLEXITY = 30.0  # scikit-learn's, where there are samples enough
-_STYLES = (("o", COLOURS[0]), ("s", COLOURS[4]), ("^", COLOURS[1]))  # of the roles
+# Of the roles: two light colours that differ for people of any colour vision, and the rare class dark among them.
+_STYLES = (("o", COLOURS[4]), ("s", COLOURS[5]), ("^", INK))
 
 
 def compare_neighbourhoods(
@@ -185,12 +186,12 @@ def draw_maps(found: Mapping[str, Any], path: Path) -> None:
     """Draw the maps of ``compare_neighbourhoods`` side by side."""
     from matplotlib.figure import Figure
 
-    figure = Figure((3.4 * len(found["maps"]), 3.9), layout="constrained")
+    figure = Figure((3.4 * len(found["maps"]), 4.1), layout="constrained")
     axes = figure.subplots(1, len(found["maps"]), squeeze=False)[0]
     for axis, letter, (row, places) in zip(axes, "abcdefgh", found["maps"].items(), strict=False):
         for role, (marker, colour) in zip(ROLES, _STYLES, strict=True):
             name = plain(f"{role}: {found['classes'][role]['name'].replace('_', ' ')}")
-            axis.scatter(**places[role], s=14, marker=marker, color=colour, linewidths=0, alpha=0.8, label=name)
+            axis.scatter(**places[role], s=14, marker=marker, color=colour, linewidths=0, alpha=0.9, label=name)
         axis.set_title(plain(f"({letter}) {row}"), color=INK, fontsize=10)
         axis.set_xlabel(_caption(found["rows"][row]), color=INK, fontsize=8)
         axis.set_aspect("equal", "datalim")
@@ -205,6 +206,7 @@ def draw_maps(found: Mapping[str, Any], path: Path) -> None:
         labelcolor=INK,
         fontsize=9,
     )
+    figure.suptitle("t-SNE of the features of test images, first seed", color=INK, fontsize=9)
     save_figure(figure, path)
 
 
