@@ -1,12 +1,13 @@
 """CIFAR-100 made imbalanced, imb(1), against as many images of balanced classes, bln(1)."""
 
+from rectifier.imbalance import loss_weight, power_law_profile
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import CIFAR_HOG, CIFAR_IMBALANCED
 from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL, lighter, network_of
 
 ETA = {"CifarNet": 0.01, "ResNet32": 0.5, "DenseNet": 0.5}  # the paper's
-OMEGA = 0.8386  # how imbalanced the classes of imb(1) are, which eta is multiplied with
+SIZES = power_law_profile(100, 500, 25)  # of the classes of imb(1)
 BALANCED = f"cifar100:bln=1,{HELD_OUT}"
 
 CELLS = []
@@ -19,7 +20,8 @@ for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
         Cell("imb(1) + CRL", network, crl, rectified, against="imb(1)"),
     ]
     if ETA[network] > 0.1:  # else cross-entropy hardly counts less
-        light = {**chosen, "data": IMBALANCED, "method": "ce", **lighter(ETA[network] * OMEGA)}
+        alpha = float(loss_weight(SIZES, ETA[network]))
+        light = {**chosen, "data": IMBALANCED, "method": "ce", **lighter(alpha)}
         CELLS.append(Cell("imb(1), CE counted less", network, light, against="imb(1)"))
 CELLS += [
     Cell(name, "HOG+kNN", {"data": data, "method": "hog-knn"}, paper)

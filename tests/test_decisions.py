@@ -104,14 +104,31 @@ def test_float16_changes_hardly_a_decision() -> None:
     assert same.float().mean() > 0.99
 
 
+def partly_mislabelled() -> tuple[Tensor, Tensor, LabelSpace, Tensor, Tensor]:
+    """Training samples, a quarter of them with another's label, and validation, where what fits those fails."""
+    features, targets, space = case([3], samples=400)
+    trained_on = targets[:300].clone()
+    trained_on[::4] = trained_on[::4].roll(1, 0)
+    return features[:300], trained_on, space, features[300:], targets[300:]
+
+
 def test_k_is_chosen_on_validation() -> None:
-    features, targets, space = case([3], noise=2.0, samples=300)
-    parts = features[:200], targets[:200], space, features[200:], targets[200:]
+    features, trained_on, space, others, answers = parts = partly_mislabelled()
     found = NeighbourDecision.fit(*parts)
     assert found.k in KS
-    by_k = [class_balanced_accuracy(NeighbourDecision.fit(*parts, ks=(k,))(features[200:]), targets[200:]) for k in KS]
+    by_k = [class_balanced_accuracy(NeighbourDecision.fit(*parts, ks=(k,))(others), answers) for k in KS]
     assert found.k == KS[by_k.index(max(by_k))]
     assert len(set(map(float, by_k))) > 3
+    assert NeighbourDecision.fit(features, trained_on, space, features, trained_on).k == 1 < found.k
+
+
+@pytest.mark.parametrize("classes", [127, 128, 129, 300])
+def test_neighbours_know_every_class_however_many_there_are(classes: int) -> None:
+    features = torch.randn(classes, 12, generator=Generator().manual_seed(0))
+    targets, space = torch.arange(classes)[:, None], LabelSpace.from_sizes([classes])
+    found = NeighbourDecision.fit(features, targets, space, features, targets)
+    assert torch.equal(found(features).argmax(1), targets[:, 0])
+    assert torch.equal(found.targets.long(), targets)
 
 
 @pytest.mark.parametrize("sizes", LAYOUTS)
@@ -131,9 +148,8 @@ def test_clusters_are_the_direct_call(sizes: list[int], shared: bool) -> None:
 
 
 def test_nearest_is_chosen_on_validation() -> None:
-    features, targets, space = case([3], noise=2.0, samples=400)
-    parts = features[:300], targets[:300], space, features[300:], targets[300:]
-    found = ClusterDecision.fit(*parts, size=5)
+    features, trained_on, space, others, answers = parts = partly_mislabelled()
+    found = ClusterDecision.fit(*parts, size=3)
     most = found.clusters[0]
     assert most > max(NEARESTS)
     state = found.state()
@@ -141,10 +157,11 @@ def test_nearest_is_chosen_on_validation() -> None:
     accuracy = []
     for nearest in tried:
         other = ClusterDecision.from_state(state | {"nearest": torch.tensor(nearest)})
-        accuracy.append(float(class_balanced_accuracy(other(features[300:]), targets[300:])))
+        accuracy.append(float(class_balanced_accuracy(other(others), answers)))
     assert found.nearest == tried[accuracy.index(max(accuracy))]
     assert len(set(accuracy)) > 3
-    one = ClusterDecision.fit(*parts, size=5, nearests=(1,))
+    assert ClusterDecision.fit(features, trained_on, space, features, trained_on, size=3).nearest == 1 < found.nearest
+    one = ClusterDecision.fit(*parts, size=3, nearests=(1,))
     assert one.nearest in (1, most)
     sparse = ClusterDecision.fit(*parts)
     assert sparse.nearest <= sum(sparse.clusters)

@@ -97,6 +97,22 @@ def test_chunks_and_blocks_change_nothing(shared: bool, monkeypatch: pytest.Monk
         assert torch.equal(neighbour_scores(queries, references, targets, [2, 5], 9, chunk), expected)
 
 
+def test_many_references_are_compared_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers, so that many distances are equal: the nearest of all blocks are those of one."""
+    g = Generator().manual_seed(0)
+    references, queries = (torch.randint(-9, 10, (n, 2), generator=g).float() for n in (20_000, 6))
+    targets = torch.randint(3, (20_000,), generator=g)
+    compared: list[int] = []
+    distances = neighbours.squared_distances
+    monkeypatch.setattr(neighbours, "squared_distances", lambda x, y: compared.append(len(y)) or distances(x, y))
+    found = neighbour_scores(queries, references, targets, [3], 200)
+    assert sum(compared) == 20_000
+    assert max(compared) * 1024 * 4 <= 2**26  # bytes of a chunk's distances, however many references there are
+    monkeypatch.setattr(neighbours, "_BLOCK", 20_000)
+    assert torch.equal(neighbour_scores(queries, references, targets, [3], 200), found)
+    assert compared[-1] == 20_000
+
+
 def test_labels_that_share_features_and_samples_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []
     nearest = neighbours._nearest

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,7 @@ import torch
 
 from rectifier.config import Config
 from rectifier.data.sources import SOURCES, source_options
+from rectifier.imbalance import imbalance_measure, loss_weight
 from rectifier.presets import preset
 from rectifier.reproduce import Cell, Experiment, Outcome, find_experiments, load_experiment
 from rectifier.reproduce.records import key_of
@@ -403,12 +406,19 @@ def test_a_folder_that_has_no_experiments(tmp_path: Path, made: str) -> None:
         find_experiments(tmp_path / "gone")
 
 
-def test_cross_entropy_that_counts_less_is_a_smaller_rate_and_a_larger_decay() -> None:
+# Cross-entropy that counts less, and weights that are those of class counts
+
+
+RESULTS = FOLDER.parent / "results"
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.5, 0.75])  # whose settings are exact as they are rounded
+def test_cross_entropy_that_counts_less_is_a_smaller_rate_and_a_larger_decay(alpha: float) -> None:
     """Two trainings, step by step the same: a part of the loss, and all of it with the recipe's settings for that."""
     load("cifar100-balanced")
     from rectifier_experiments.recipes import lighter
 
-    paper, alpha = preset("cifar100"), 0.42
+    paper = preset("cifar100")
     weights = [torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     settings = [{"lr": paper.lr, "weight_decay": paper.weight_decay}, lighter(alpha)]
     for weight, own, share in zip(weights, settings, (1 - alpha, 1.0), strict=True):
@@ -417,4 +427,44 @@ def test_cross_entropy_that_counts_less_is_a_smaller_rate_and_a_larger_decay() -
             optimizer.zero_grad()
             (share * (weight.sin() * torch.arange(1.0, 4.0) * (step + 1)).sum()).backward()
             optimizer.step()
-    assert torch.allclose(*weights, rtol=1e-3)
+    torch.testing.assert_close(*weights, rtol=1e-9, atol=0)
+
+
+def counted(data: str) -> list[list[int]]:
+    """Return the training images of each class of each label, as they were counted in the data and recorded."""
+    found = json.loads((RESULTS / "distributions.json").read_text(encoding="utf-8"))["found"]
+    return list(found["here"][data].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "light", "beside"),
+    [
+        ("cifar100-balanced", "CE, counted half", "+ CRL"),
+        ("cifar100-imbalanced", "imb(1), CE counted less", "imb(1) + CRL"),
+    ],
+)
+def test_cross_entropy_counts_as_much_as_beside_crl(name: str, light: str, beside: str) -> None:
+    """The same as cross-entropy otherwise, and in its rate and decay what CRL of that column leaves of it."""
+    experiment, (imb_1,) = load(name), counted("cifar100:imb=1.0")
+    cells = [cell for cell in experiment.cells if cell.row == light]
+    assert len(cells) >= 2
+    for cell in cells:
+        options = experiment.config(experiment.cell(beside, cell.column), quick=False).method_options
+        share = 1 - (options["alpha"] if "alpha" in options else float(loss_weight(imb_1, options["eta"])))
+        base = experiment.base(cell)
+        assert base is not None
+        ours, plain = (experiment.config(one, quick=False) for one in (cell, base))
+        assert ours.lr == pytest.approx(plain.lr * share, abs=5e-6, rel=0)
+        assert ours.weight_decay == pytest.approx(plain.weight_decay / share, abs=5e-7, rel=0)
+        assert replace(ours, lr=plain.lr, weight_decay=plain.weight_decay) == plain
+
+
+@pytest.mark.parametrize(("data", "digits"), [("celeba", 3), ("fashion", 2)])
+def test_one_weight_for_all_labels_is_the_mean_of_their_own(data: str, digits: int) -> None:
+    experiment = load(f"readings-{data}")
+    own, alike = (
+        experiment.config(experiment.cell(row), quick=False).method_options
+        for row in ("CRL, eta 0.1", "CRL, the same weight for all labels")
+    )
+    omega = float(imbalance_measure(counted(data)).mean())
+    assert alike["alpha"] == pytest.approx(own["eta"] * round(omega, digits), abs=1e-9)

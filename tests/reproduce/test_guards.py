@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from PIL import Image
+from test_experiment import NAMES, data_options, load
 from test_gathering import page
 from test_gathering import shown as shown_outcome
 from test_outcome import made_outcome, made_record
@@ -138,6 +140,15 @@ def test_of_a_run_that_two_have_an_experiments_own_record_prevails(tmp_path: Pat
     assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"]["test"] == own
 
 
+@pytest.mark.parametrize("scored", ["one", "two"])
+@pytest.mark.parametrize("own", ["one", "two"])
+def test_a_record_without_scores_does_not_replace_one_that_has_them(tmp_path: Path, scored: str, own: str) -> None:
+    for name in ("one", "two"):
+        run = {"key": "shared", **({"test": name} if name == scored else {})}
+        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [run]})
+    assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"] == {"key": "shared", "test": scored}
+
+
 def test_recorded_runs_of_other_images_are_trained_anew(tmp_path: Path) -> None:
     experiment = made(CE, data=SHAPES)
     (there,) = fingerprints(experiment.config(CE, quick=False))
@@ -146,6 +157,44 @@ def test_recorded_runs_of_other_images_are_trained_anew(tmp_path: Path) -> None:
     write(tmp_path, [recorded(experiment, CE, fingerprint="of other images")])
     with pytest.raises(RuntimeError, match="seed 0 would be trained"):
         reproduce("one", experiment, request(tmp_path))
+
+
+# What experiments ask for, by what they are about
+
+
+MADE_OF_RECORDS = [name for name in NAMES if load(name).measure is None]
+
+
+def made_page(name: str, *, seconds: float = 18.0, liking: float = 0.5, test: float = 0.5) -> str:
+    """Show an experiment of runs that were never trained, all of this time and of these scores."""
+    experiment = load(name)
+    outcome = replace(made_outcome(experiment.cells, 2), experiment=experiment)
+    for record in outcome.all_records:
+        record |= {"seconds": seconds, "liking": liking}
+        for scores in record["test"].values():
+            scores |= {"class_balanced_accuracy": test, "group_top5": {"group": test}}
+    return experiment.show(outcome)
+
+
+@pytest.mark.parametrize("name", MADE_OF_RECORDS)
+def test_what_a_page_shows_decides_how_its_runs_are_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where times are compared, runs have the device to themselves; of validation alone, test is not looked at."""
+    monkeypatch.setattr(views, "figures", Mock())  # texts say enough, and pictures take seconds
+    shown = made_page(name)
+    of_time, of_validation, of_test = (
+        made_page(name, **{what: value}) != shown for what, value in (("seconds", 54.0), ("liking", 0.7), ("test", 0.7))
+    )
+    assert of_time or of_validation or of_test
+    assert load(name).alone == of_time
+    assert load(name).scored == (of_test or not of_validation)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_scored_has_three_seeds_and_beside_the_papers_numbers_of_imb_1_five(name: str) -> None:
+    experiment = load(name)
+    compared = [experiment.config(cell, quick=False) for cell in experiment.cells if cell.paper is not None]
+    data = [(source, options.get("imb")) for source, options in map(data_options, compared)]
+    assert experiment.seeds >= (5 if ("cifar100", "1") in data else 3 if experiment.scored else 1)
 
 
 # What is measured

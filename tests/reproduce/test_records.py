@@ -101,6 +101,18 @@ def test_the_time_is_that_of_all_stretches_and_the_commit_that_of_the_last(run: 
     assert record_of(copy)["seconds"] == pytest.approx(10.0 + 2.5 / 4, abs=0.006)
 
 
+@pytest.mark.parametrize("together", [(4, 2), (2, 4), (1, 2, 1)])
+def test_of_all_stretches_that_with_the_most_runs_beside_it_counts(
+    run: Run, tmp_path: Path, together: tuple[int, ...]
+) -> None:
+    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+    sessions = [{"commit": "a", "seconds": 6.0, "together": n} for n in together]
+    change(copy, "environment.json", lambda made: made.update(sessions=sessions))
+    record = record_of(copy)
+    assert record["together"] == max(together)
+    assert record["seconds"] == pytest.approx(sum(6.0 / n for n in together), abs=0.006)
+
+
 def test_the_hardware_is_what_it_was_trained_on(run: Run, tmp_path: Path) -> None:
     copy = Run(shutil.copytree(run.path, tmp_path / "run"))
     change(copy, "environment.json", lambda made: made.update(gpus=["NVIDIA H200"]))
