@@ -11,8 +11,8 @@ EXPERIMENT = Experiment(
     source="Figure 10 (b) of the paper",
     about=(
         "The paper's settings, with a cosine schedule, but for 30 epochs in place of 200, which leave networks half"
-        " trained. A larger gamma is nearer to a straight line between 500 and 25 images, so that there are more of"
-        f" them: scores of one gamma and of another do not compare, gains do. {HELD_OUT_WORDS}"
+        " trained. With a larger gamma there are more training images between the 500 and the 25 of the most and the"
+        f" least frequent class: scores of one gamma and of another do not compare, gains do. {HELD_OUT_WORDS}"
     ),
     show=views.curve(
         "gamma",
