@@ -629,7 +629,7 @@ def test_a_data_root_in_the_environment_is_no_setting_beside_runs(shapes: Path) 
         (["--out", "x"], "Expected --data to be a data set's name, a table or a folder"),
         (["--data", "digits", "--out", "x", "--methods", "ce,clr"], "Did you mean 'crl'?"),
         (["--data", "digits", "--out", "x", "--methods", "crl:ete=1"], "Did you mean 'eta'?"),
-        (["--data", "digits", "--out", "x", "--methods", "crl:eta"], "KEY=VALUE, with colons between"),
+        (["--data", "digits", "--out", "x", "--methods", "crl:eta"], "KEY=VALUE, each once, with colons between"),
         (["--data", "digits", "--out", "x", "--seeds", "0"], "at least one method and one seed"),
         (["--data", "digits", "--out", "x", "--methods", ","], "at least one method and one seed"),
     ],

@@ -418,7 +418,7 @@ def test_a_method_may_carry_its_options() -> None:
     assert (found.method, found.method_options) == ("crl", {"eta": 0.5, "kappa": 7})
     assert begun.with_settings({"method": "crl:eta=0.5", "eta": 0.1}).method_options == {"eta": 0.1}
     assert begun.with_settings({"method": "crl:eta=0.5", "method.eta": 0.1}).method_options == {"eta": 0.1}
-    with pytest.raises(
-        ValueError, match=r"options of method 'crl' to be KEY=VALUE, with colons between, but got 'eta'"
-    ):
+    with pytest.raises(ValueError, match=r"options of method 'crl' to be KEY=VALUE, each once, .* but got 'eta'"):
         begun.with_settings({"method": "crl:eta"})
+    with pytest.raises(ValueError, match=r"each once, with colons between, but got 'eta=0.1'"):
+        begun.with_settings({"method": "crl:eta=0.5:eta=0.1"})

@@ -327,8 +327,8 @@ def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
     unpacked = {}
     for option in options:
         key, equals, value = option.partition("=")
-        if not equals:
-            check.fail(f"options of method {name!r}", "KEY=VALUE, with colons between", repr(option))
+        if not equals or f"method.{key.strip()}" in unpacked:
+            check.fail(f"options of method {name!r}", "KEY=VALUE, each once, with colons between", repr(option))
         unpacked[f"method.{key.strip()}"] = value.strip()
     return {**unpacked, **settings, "method": name}
 

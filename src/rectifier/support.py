@@ -140,7 +140,7 @@ def _least(x: Tensor, sides: Tensor, strength: float) -> Tensor:
         step = _step_length(w, way, sides, values, moved, gradient, strength)
         w, values = w + step * way, values + step * moved
     else:
-        console.say("Support vector machines are not at their minimum yet; a smaller strength is sooner there.")
+        console.say("Support vector machines are not at their minimum yet: scores are close to theirs there.")
     return w
 
 

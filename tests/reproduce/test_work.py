@@ -13,6 +13,7 @@ import pytest
 from test_records import SHAPES, SMALL
 
 from cases import StopsAfter
+from fakes import write_image
 from rectifier import console
 from rectifier.compare import suite
 from rectifier.config import Config
@@ -629,10 +630,64 @@ def test_training_anew_goes_on_where_it_was_stopped(done: Path, count: Count, mo
     monkeypatch.setattr(suite, "train", begin)
     assert count.seen() == ALL[:1]
     reproduce("one", made(), request(done, again=True))
-    assert "--again was stopped before, and goes on: 1 run trained anew already." in said
+    file = done / "runs" / "one.again.json"
+    told = f"--again was stopped before, and goes on: 1 run trained anew already; without {file} it begins anew."
+    assert told in said
+    assert not file.exists()
     assert count.seen() == ALL[1:]
     reproduce("one", made(), request(done, again=True))  # which is another one
     assert count.seen() == ALL
+
+
+# Data that has changed
+
+
+def write_table(folder: Path, colours: str) -> Path:
+    """Write an image for each letter, and a table that says which colour it has."""
+    parts = ("train", "train", "validation", "test")
+    rows = ["image,colour,split"]
+    for i, colour in enumerate(colours):
+        write_image(folder / f"{i}.png", i, (8, 8))
+        rows.append(f"{i}.png,{colour},{parts[i % 4]}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    return folder / "labels.csv"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_labels_that_have_changed_are_trained_on(
+    tmp_path: Path, count: Count, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    monkeypatch.setenv("RECTIFIER_CACHE", str(tmp_path / "cache"))
+    table = write_table(tmp_path / "images", "rb" * 8 + "br" * 8)
+    if damaged:
+        (tmp_path / "images" / "3.png").write_text("no image")
+    experiment = made(CE, seeds=1, settings={"data": str(table), "size": "8"})
+
+    def fingerprint() -> str:
+        reproduce("one", experiment, request(tmp_path))
+        (record,) = content(tmp_path)["runs"]
+        return str(record["data"]["fingerprint"])
+
+    before = fingerprint()
+    assert (fingerprint(), count.seen()) == (before, [("ce", 0)])
+    table.write_text(table.read_text().replace("5.png,b", "5.png,r"))
+    after = fingerprint()
+    assert after != before
+    assert (fingerprint(), count.seen()) == (after, [("ce", 0)])
+    shutil.rmtree(tmp_path / "results")  # folders are left, one of data that is no more
+    assert (fingerprint(), count.seen()) == (after, [])
+
+
+def test_what_is_measured_after_training_anew_is_of_the_new_runs(done: Path) -> None:
+    measured: list[Path] = []
+
+    def measure(laboratory: Laboratory) -> dict[str, Any]:
+        measured[:] = [run.path for run in laboratory.runs("CRL", "")]
+        return {"answer": 42}
+
+    reproduce("one", made(), request(done, again=True))
+    reproduce("one", made(measure=measure), request(done))
+    assert [path.name.endswith("-2") for path in measured] == [True, True]
 
 
 # What diverges, what is superseded, what is not chosen

@@ -40,6 +40,7 @@ from rectifier.data.shards import Maps, StoredImages
 from rectifier.labels import LabelSpace
 
 VERSION = 1
+_UNREADABLE = "unreadable.csv"
 _SHARD_IMAGES = 256  # so that a few large photographs, too, are shared out among processes
 _SHARD_BYTES = 16 << 20
 _MANY_SHARDS, _LARGE_SHARD = 64, 256 << 20  # more than so many only when they would be larger than this
@@ -93,9 +94,9 @@ def build_store(
     _decode_missing(plan, folder, workers or available_cores())
     records = [json.loads(job.record.read_text()) for job in plan]
     failures = {path: reason for record in records for path, reason in record["unreadable"].items()}
-    _list_failures(folder / "unreadable.csv", failures)
+    _list_failures(folder / _UNREADABLE, failures)
     kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
-    _check_failures(files, failures, len(kept), folder / "unreadable.csv", unreadable)
+    _check_failures(files, failures, len(kept), folder / _UNREADABLE, unreadable)
     maps = Maps([job.target for job in plan], (*resolved, 3))
     images = StoredImages(maps, resolved, per_shard, slots[kept], fit)
     lost = len(files) - len(kept)
@@ -283,6 +284,15 @@ def _list_failures(path: Path, failures: dict[str, str]) -> None:
     csv.writer(text).writerows([("image", "reason"), *failures.items()])
     _write_if_new(path, text.getvalue().encode(errors="surrogateescape"))
     console.say(f"{check.amount(len(failures), 'image')} cannot be read; {path} lists them.")
+
+
+def unreadable_images(folder: Path) -> frozenset[str]:
+    """Return the paths of the images that a store leaves out because they could not be read."""
+    path = folder / _UNREADABLE
+    if not path.is_file():
+        return frozenset()
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return frozenset(row["image"] for row in csv.DictReader(file))
 
 
 def _check_failures(files: ImageFiles, failures: dict[str, str], kept: int, listed_in: Path, unreadable: str) -> None:

@@ -145,7 +145,7 @@ def labels(groups: Mapping[str, tuple[float, float]] | None = None, drawn: Colle
         parts = [_means(outcome), _group_gains(outcome, groups), _label_by_label(outcome)]
         rows = [cell.row for cell in outcome.experiment.cells] if drawn is None else drawn
         if figures.draw_gains(outcome, rows):
-            arrows = "An arrow at a panel's edge is an interval that goes on beyond it."
+            arrows = "Where an interval goes on beyond its panel, an arrow says so."
             parts.insert(2, f"![gain of each label by its imbalance]({outcome.name}.png)\n\n{arrows}")
         return "\n\n".join(part for part in parts if part)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, product
+from itertools import chain, count, product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,10 @@ class _Work:
         told = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
         name = f"{config.method}{told} on {config.network}, seed {config.seed}"
         folder = self._request.runs / f"{config.method}-{config.network}-{key}"
-        return Planned(name, config, self._again.folder(key, folder) if self._again else folder)
+        if self._again:
+            return Planned(name, config, self._again.folder(key, folder))
+        there = self._fingerprints(config) if self._request.train and Run(folder).is_finished else None
+        return Planned(name, config, _last_finished(folder, there) or _unfinished(folder))
 
     # Beside runs.
 
@@ -324,7 +327,8 @@ class _Again:
         self._folders: dict[str, str] = read_json(path) if path.is_file() else {}
         begun = sum(Run(path.parent / name).is_finished for name in self._folders.values())
         if begun:
-            console.say(f"--again was stopped before, and goes on: {check.amount(begun, 'run')} trained anew already.")
+            anew = f"{check.amount(begun, 'run')} trained anew already; without {path} it begins anew"
+            console.say(f"--again was stopped before, and goes on: {anew}.")
 
     def folder(self, key: str, folder: Path) -> Path:
         """Return where a run is trained anew, beside what is finished of before."""
@@ -340,5 +344,18 @@ class _Again:
 
 def _unfinished(folder: Path) -> Path:
     """Return the folder, or the first with a number behind its name, in which no run is finished."""
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(path for path in chain([folder], numbered) if not Run(path).is_finished)
+    return next(path for path in _numbered(folder) if not Run(path).is_finished)
+
+
+def _last_finished(folder: Path, there: frozenset[str] | None) -> Path | None:
+    """Return the last folder in which a run is finished, of data with one of these fingerprints where they are known.
+
+    The last, because a run that was trained anew has its record from there.
+    """
+    finished = takewhile(lambda path: Run(path).is_finished, _numbered(folder))
+    own = [path for path in finished if there is None or Run(path).data["fingerprint"] in there]
+    return own[-1] if own else None
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    return chain([folder], (folder.with_name(f"{folder.name}-{number}") for number in count(2)))

@@ -20,7 +20,7 @@ from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.sources import may_mirror, open_data
-from rectifier.data.store import as_size, build_store, is_store, open_store
+from rectifier.data.store import as_size, build_store, is_store, unreadable_images
 from rectifier.engine.devices import resolved_precision
 from rectifier.engine.predict import shard
 from rectifier.methods import (
@@ -186,12 +186,17 @@ def _opened(config: Config) -> ImageData:
 
 
 def fingerprints(config: Config) -> frozenset[str]:
-    """Return the fingerprints that the data of a run could have: as it lies there, and as its store has it."""
+    """Return the fingerprints that the data of a run could have: of all of it, and without what cannot be read.
+
+    What the store says of its own data does not count: that may be of earlier labels.
+    """
     data = _opened(config)
     found = {data.fingerprint}
-    if isinstance(data.images, ImageFiles):  # of which a store leaves out those that cannot be read
+    if isinstance(data.images, ImageFiles):
         folder = store_folder(data, as_size(config.size) or default_size(config.network), config.fit)
-        found |= {open_store(folder).fingerprint} if is_store(folder) else set()
+        lost = unreadable_images(folder)
+        kept = [i for i, path in enumerate(data.images.paths) if path not in lost]
+        found |= {data.select(kept).fingerprint} if lost else set()
     return frozenset(found)
 
 
