@@ -26,7 +26,7 @@ Point = tuple[float, float, float]
 
 Limits = tuple[float, float]
 
-# The rule by which gains count, and the paper's; in every panel and every figure a rule has the same look.
+# The rule by which gains count, and the paper's; in every panel and every figure a rule has the same colour.
 _RULE_COLOURS = {PREFERRED: COLOURS[0], "argmax": COLOURS[5]}
 _RULE_MARKERS = {PREFERRED: "o", "argmax": "s"}
 _PAPER = "paper, argmax"
