@@ -54,6 +54,8 @@ def _state(run: Run) -> dict[str, float]:
 def show(outcome: Outcome) -> str:
     lines = []
     for row, by_seed in outcome.found.items():
+        if not by_seed:  # all of its runs diverged
+            continue
         means = {name: estimate({seed: one[name] for seed, one in by_seed.items()})["mean"] for name in HEADS}
         texts = [f"{means['logits']:.2f}", f"{1e3 * means['features']:.1f}"]
         texts += [f"{100 * means[name]:.1f}" for name in ("dead", "rectification", "validation")]

@@ -99,6 +99,9 @@ def linear_svm_scores(
 def _machines(features: Tensor, targets: Tensor, sizes: tuple[int, ...], strength: float) -> LinearScores:
     """Fit the machines of labels that share their features ``(n, D)``."""
     features = features.double()
+    largest = features.abs().amax(0)
+    unit = torch.where(largest > 0, largest, 1.0)  # whose square neither overflows nor vanishes
+    features = features / unit
     mean, deviation = features.mean(0), features.std(0, correction=0)
     deviation = torch.where(features.amax(0) > features.amin(0), deviation, 1.0)  # rounded, a constant's is not 0
     scaled = torch.cat([(features - mean) / deviation, features.new_ones(len(features), 1)], 1)
@@ -117,7 +120,7 @@ def _machines(features: Tensor, targets: Tensor, sizes: tuple[int, ...], strengt
     weight[:, classes == 2] /= 2  # half for the one, half against the other
     slopes = weight[:-1].T / deviation
     bias = torch.where(shown | (classes == 0), weight[-1] - slopes @ mean, NEVER)
-    return LinearScores(slopes, bias)
+    return LinearScores(slopes / unit, bias)
 
 
 def _least(x: Tensor, sides: Tensor, strength: float) -> Tensor:

@@ -686,7 +686,12 @@ def test_what_is_measured_after_training_anew_is_of_the_new_runs(done: Path) -> 
         return {"answer": 42}
 
     reproduce("one", made(), request(done, again=True))
+    page = done / "results" / "one.md"
     reproduce("one", made(measure=measure), request(done))
+    assert "in the scores alone" not in page.read_text(encoding="utf-8")
+    reproduce("one", made(measure=measure), request(done, seeds=3, only=("CE",)))
+    told = "**Runs that are in the scores alone, and not in what is measured beside them: 1.**"
+    assert told in page.read_text(encoding="utf-8")
     assert [path.name.endswith("-2") for path in measured] == [True, True]
 
 

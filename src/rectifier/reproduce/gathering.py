@@ -68,7 +68,10 @@ _TOLD = (
 
 
 def _remarks(outcome: Outcome) -> list[str]:
-    """Name the runs that diverged, and those whose networks have stopped looking at their images, for some labels."""
+    """Name the runs that diverged, and those whose networks have stopped looking at their images, for some labels.
+
+    And count those that have come since the last measurement beside scores, which needs all runs.
+    """
     blind = [
         f"{place_name(where)}, seed {seed} ({check.amount(record['blind'], 'label')})"
         for where, by_seed in outcome.records.items()
@@ -76,9 +79,13 @@ def _remarks(outcome: Outcome) -> list[str]:
         if record.get("blind")
     ]
     diverged = [f"{place_name(where)}, seed {seed}" for *where, seed in outcome.diverged]
+    keys = {record["key"] for record in outcome.all_records} if outcome.found else set()
+    unmeasured = len(keys.difference(outcome.measured_in))
     told = {
         "Logits that are the same for every image": blind,  # they are in the means
         "Diverged, and in no mean": diverged,
+        "Runs that are in the scores alone, and not in what is measured beside them": [f"{unmeasured}"]
+        * bool(unmeasured),
     }
     return [f"**{words}: {'; '.join(runs)}.**" for words, runs in told.items() if runs]
 

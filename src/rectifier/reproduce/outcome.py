@@ -33,6 +33,7 @@ class Outcome:
         folder: where results are written, figures too.
         diverged: row, column and seed of runs that have no scores because they diverged.
         superseded: records of settings that the experiment no longer has.
+        measured_in: the runs that ``found`` was found in, by their keys.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Outcome:
     folder: Path
     diverged: Sequence[tuple[str, str, int]] = ()
     superseded: Sequence[Record] = ()
+    measured_in: Sequence[str] = ()
 
     def values(
         self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED

@@ -277,9 +277,10 @@ class _Work:
             if "diverged" not in record:
                 records.setdefault((row, column), {})[seed] = record
         diverged = [place for place, record in current.items() if "diverged" in record]
-        results, superseded = self._request.results, self._ledger.superseded(current)
+        ledger, results = self._ledger, self._request.results
         chosen = {(ALL, column): values for column, values in self._recipes.items()} | self._chosen
-        return Outcome(self._name, self._experiment, records, chosen, self._ledger.found, results, diverged, superseded)
+        beside = (diverged, ledger.superseded(current), ledger.measured_in)
+        return Outcome(self._name, self._experiment, records, chosen, ledger.found, results, *beside)
 
     def _write(self) -> None:
         current = self._current()
