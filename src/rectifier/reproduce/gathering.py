@@ -84,8 +84,9 @@ def _remarks(outcome: Outcome) -> list[str]:
     told = {
         "Logits that are the same for every image": blind,  # they are in the means
         "Diverged, and in no mean": diverged,
-        "Runs that are in the scores alone, and not in what is measured beside them": [f"{unmeasured}"]
-        * bool(unmeasured),
+        "Runs that are in the scores alone, and not in what is measured beside them": (
+            [str(unmeasured)] if unmeasured else []
+        ),
     }
     return [f"**{words}: {'; '.join(runs)}.**" for words, runs in told.items() if runs]
 

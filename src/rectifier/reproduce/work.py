@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, product, takewhile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from rectifier import check, console
 from rectifier.compare.suite import Planned, RunGroup, missing_groups, train_group
 from rectifier.config import Config
 from rectifier.reproduce.experiment import PICTURES, Cell, Experiment, Laboratory
+from rectifier.reproduce.folders import Again, folder_of
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.ledger import Ledger, Place
 from rectifier.reproduce.outcome import ALL, Outcome
 from rectifier.reproduce.records import Record, diverged_record, key_of, record_of
 from rectifier.reproduce.views import headline
-from rectifier.runs.atomic import read_json, write_json
 from rectifier.runs.folder import Run
 from rectifier.training import data_settings, fingerprints
 
@@ -97,7 +97,7 @@ class _Work:
         )
         self._recipes: dict[str, dict[str, Any]] = {}
         self._chosen: dict[Where, dict[str, Any]] = {}
-        self._again = _Again(request.runs / f"{name}.again.json") if request.again else None
+        self._again = Again(request.runs / f"{name}.again.json") if request.again else None
         self._prints: dict[str, frozenset[str] | None] = {}
         self._varied = {*experiment.recipe, *(name for cell in experiment.cells for name in cell.choose)}
         self._together = 1 if experiment.alone else request.together
@@ -225,7 +225,7 @@ class _Work:
         if self._again:
             return Planned(name, config, self._again.folder(key, folder))
         there = self._fingerprints(config) if self._request.train and Run(folder).is_finished else None
-        return Planned(name, config, _last_finished(folder, there) or _unfinished(folder))
+        return Planned(name, config, folder_of(folder, there))
 
     # Beside runs.
 
@@ -318,45 +318,3 @@ def _record(run: Planned, reasons: Sequence[str]) -> Record:
 
 def _has(cell: Cell, text: str) -> bool:
     return text.lower() in f"{cell.row}\n{cell.column}".lower()
-
-
-class _Again:
-    """The folders of runs that are trained anew, in a file as long as it goes on: one that is stopped can go on."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._folders: dict[str, str] = read_json(path) if path.is_file() else {}
-        begun = sum(Run(path.parent / name).is_finished for name in self._folders.values())
-        if begun:
-            anew = f"{check.amount(begun, 'run')} trained anew already; without {path} it begins anew"
-            console.say(f"--again was stopped before, and goes on: {anew}.")
-
-    def folder(self, key: str, folder: Path) -> Path:
-        """Return where a run is trained anew, beside what is finished of before."""
-        if key not in self._folders:
-            self._folders[key] = _unfinished(folder).name
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._path, self._folders)
-        return folder.with_name(self._folders[key])
-
-    def end(self) -> None:
-        self._path.unlink(missing_ok=True)
-
-
-def _unfinished(folder: Path) -> Path:
-    """Return the folder, or the first with a number behind its name, in which no run is finished."""
-    return next(path for path in _numbered(folder) if not Run(path).is_finished)
-
-
-def _last_finished(folder: Path, there: frozenset[str] | None) -> Path | None:
-    """Return the last folder in which a run is finished, of data with one of these fingerprints where they are known.
-
-    The last, because a run that was trained anew has its record from there.
-    """
-    finished = takewhile(lambda path: Run(path).is_finished, _numbered(folder))
-    own = [path for path in finished if there is None or Run(path).data["fingerprint"] in there]
-    return own[-1] if own else None
-
-
-def _numbered(folder: Path) -> Iterator[Path]:
-    return chain([folder], (folder.with_name(f"{folder.name}-{number}") for number in count(2)))
