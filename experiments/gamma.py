@@ -10,16 +10,16 @@ EXPERIMENT = Experiment(
     title="The degree gamma of imbalance: ResNet32 on CIFAR-100 imb(gamma) with and without CRL",
     source="Figure 10 (b) of the paper",
     about=(
-        "The paper's settings, with a cosine schedule, which it does not state. With a larger gamma there are more"
-        " training images between the 500 and the 25 of the most and the least frequent class: scores of one gamma and"
-        f" of another do not compare, gains do. {HELD_OUT_WORDS}"
+        "The paper's settings, with a cosine schedule, but for 30 epochs in place of 200, which leave networks half"
+        " trained. With a larger gamma there are more training images between the 500 and the 25 of the most and the"
+        f" least frequent class: scores of one gamma and of another do not compare, gains do. {HELD_OUT_WORDS}"
     ),
     show=views.curve(
         "gamma",
         "The paper's numbers are in a picture, which its text does not repeat; it sees gains at every gamma, and no"
         " clear trend.",
     ),
-    settings=CIFAR,
+    settings={**CIFAR, "epochs": 30},
     cells=[
         Cell(
             f"{gamma:g}",
