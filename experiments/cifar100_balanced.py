@@ -15,7 +15,13 @@ CELLS = [
     )
 ]
 CELLS += [
-    Cell("CE, counted half", network, {"network": network.lower(), "method": "ce", **lighter(ALPHA)}, against="CE")
+    Cell(
+        "CE, counted half",
+        network,
+        {"network": network.lower(), "method": "ce", **lighter(ALPHA)},
+        against="CE",
+        control_of="+ CRL",
+    )
     for network in ("CifarNet", "ResNet32")
 ]
 

@@ -20,7 +20,7 @@ def cells() -> Iterator[Cell]:
         yield Cell("logit adjustment", column, {**own, "method": "logit-adjustment"}, against="CE")
         yield Cell("CRL", column, {**own, "method": "crl"}, rectified, against="CE", choose=GRID)
         light = {**own, "method": "crl", "eta": 0.5, "rho": NOTHING_MINED}
-        yield Cell("CE, counted as beside CRL of eta 0.5", column, light, against="CE")
+        yield Cell("CE, counted as beside CRL of eta 0.5", column, light, against="CE", control_of="CRL")
 
 
 EXPERIMENT = Experiment(

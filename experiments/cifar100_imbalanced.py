@@ -22,7 +22,7 @@ for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
     if ETA[network] > 0.1:  # else cross-entropy hardly counts less
         alpha = float(loss_weight(SIZES, ETA[network]))
         light = {**chosen, "data": IMBALANCED, "method": "ce", **lighter(alpha)}
-        CELLS.append(Cell("imb(1), CE counted less", network, light, against="imb(1)"))
+        CELLS.append(Cell("imb(1), CE counted less", network, light, against="imb(1)", control_of="imb(1) + CRL"))
 CELLS += [
     Cell(name, "HOG+kNN", {"data": data, "method": "hog-knn"}, paper)
     for name, data, paper in zip(("bln(1)", "imb(1)"), (BALANCED, IMBALANCED), CIFAR_HOG, strict=True)

@@ -9,7 +9,7 @@ from .recipes import CELEBA, FASHION, FASHION_ETA, QUICK_LABELS
 METHODS = {
     "cross-entropy": {"method": "ce"},
     "CRL": {"method": "crl", "eta": FASHION_ETA},
-    "LMLE": {"method": "lmle", "weight": 0.0001},  # a larger one pulls all features to a point in so few epochs
+    "LMLE": {"method": "lmle", "weight": 0.0001},  # as on CelebA; its time does not depend on it
 }
 
 # LMLE's batches are of quintuplets. A size that five divides, without a smaller last batch, gives all methods as many

@@ -170,8 +170,11 @@ def test_empty_classes_and_labels_can_be_drawn(tmp_path: Path) -> None:
 # Time.
 
 
-def timed(*seconds: float | None, together: int = 1, hardware: str = "a GPU") -> dict[str, RunTime]:
-    return {str(i): {"seconds": s, "together": together, "hardware": hardware} for i, s in enumerate(seconds)}
+def timed(
+    *seconds: float | None, together: int = 1, hardware: str = "a GPU", commit: str = "1a2b3c4"
+) -> dict[str, RunTime]:
+    common = {"together": together, "hardware": hardware, "commit": commit}
+    return {str(i): RunTime(seconds=s, **common) for i, s in enumerate(seconds)}  # type: ignore[typeddict-item]
 
 
 def test_ratios_of_times_are_paired_by_seed() -> None:
@@ -196,6 +199,15 @@ def test_a_shared_device_is_told() -> None:
     ]
 
 
+def test_a_ratio_of_runs_of_two_commits_is_told() -> None:
+    base, later = timed(10.0, 10.0), timed(30.0, 30.0) | {"1": timed(30.0, commit="5d6e7f8")["0"]}
+    assert "3.00, not of one commit |" in times.time_table({"CRL": base, "LMLE": later}, "CRL", {})
+    assert "not of one" not in times.time_table({"CRL": base, "LMLE": {"0": later["0"]}}, "CRL", {})
+    later["1"]["seconds"] = None
+    later["0"]["hardware"] = "another"
+    assert "not of one" not in times.time_table({"CRL": base, "LMLE": later}, "CRL", {}), "there is no ratio"
+
+
 @pytest.mark.parametrize(
     ("sessions", "seconds", "together"),
     [
@@ -208,8 +220,8 @@ def test_a_run_takes_its_share_of_every_stretch(
     sessions: list[dict[str, Any]], seconds: float | None, together: int
 ) -> None:
     assert own_seconds(sessions) == seconds
-    record = {"seconds": seconds, "together": together, "hardware": "a GPU", "seed": 0}
-    assert times.time_of_record(record) == {"seconds": seconds, "together": together, "hardware": "a GPU"}
+    time = {"seconds": seconds, "together": together, "hardware": "a GPU", "commit": "1a2b3c4"}
+    assert times.time_of_record({**time, "seed": 0}) == time
 
 
 def test_scope_shows_the_time_of_all_classes_beside_the_papers(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from rectifier import RectifiedCrossEntropy
 from rectifier.config import Config
 from rectifier.data.sources import SOURCES, source_options
 from rectifier.imbalance import imbalance_measure, loss_weight
@@ -457,6 +459,27 @@ def test_cross_entropy_counts_as_much_as_beside_crl(name: str, light: str, besid
         assert ours.lr == pytest.approx(plain.lr * share, abs=5e-6, rel=0)
         assert ours.weight_decay == pytest.approx(plain.weight_decay / share, abs=5e-7, rel=0)
         assert replace(ours, lr=plain.lr, weight_decay=plain.weight_decay) == plain
+
+
+def test_cross_entropy_beside_a_crl_that_mines_nothing_is_that_much_of_it() -> None:
+    experiment, (imb_1,) = load("cifar100-chosen"), counted("cifar100:imb=1.0")
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(256, 100, generator=generator, requires_grad=True)
+    targets = torch.multinomial(torch.tensor(imb_1).float(), 256, replacement=True, generator=generator)
+    for cell in [cell for cell in experiment.cells if cell.control_of is not None]:
+        options = experiment.config(cell, quick=False).method_options
+        told = re.search(r"eta (\S+)$", cell.row)
+        assert told
+        assert options["eta"] == float(told[1])
+        loss = RectifiedCrossEntropy(imb_1, **options)
+        expected = (1 - loss_weight(imb_1, options["eta"]).item()) * torch.nn.functional.cross_entropy(logits, targets)
+        ours, theirs = (torch.autograd.grad(one, logits)[0] for one in (loss(logits, targets), expected))
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_control_is_of_a_cell_that_is_there() -> None:
+    with pytest.raises(ValueError, match="row 'crl', column 'net'"):
+        Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="crl")])
 
 
 @pytest.mark.parametrize(("data", "digits"), [("celeba", 3), ("fashion", 2)])

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from test_outcome import RATIOS, made_outcome
 
+from rectifier.compare import difference
 from rectifier.evaluation import RULES
 from rectifier.reproduce import Cell, Outcome, views
 
@@ -107,6 +108,22 @@ def test_a_table_holds_every_score_and_gain_under_every_rule(luck: int) -> None:
         for row, column in (("imb(1)", "HOG"), ("imb(1) + CRL", "HOG"), ("imb(1) + CRL, gain", "HOG")):
             assert table.at(row, column) == ""
         assert table.at("bln(1)", "large") == ""
+
+
+@pytest.mark.parametrize("luck", range(5))
+def test_a_table_holds_what_a_cell_has_more_than_its_control(luck: int) -> None:
+    controls = [
+        Cell("imb(1), less", "small", against="imb(1)", control_of="imb(1) + CRL"),
+        Cell("imb(1), less", "large", against="imb(1)", control_of="imb(1)"),
+    ]
+    outcome = made_outcome([*GRID, *controls], 3, gains={"imb(1) + CRL": 0.1 * luck}, luck=luck)
+    for rule, table in zip(SHOWN_RULES, tables_of(views.table()(outcome)), strict=True):
+        for control, other in zip(controls, ("large", "small"), strict=True):
+            whole, column = str(control.control_of), control.column
+            ours, without = (outcome.values(outcome.experiment.cell(row, column), rule) for row in (whole, control.row))
+            told = f'{whole}, over "{control.row}"'
+            assert_shows(table.at(told, column), difference(ours, without))
+            assert (table.at(told, other), table.at(told, "HOG")) == ("", "")
 
 
 def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None:

@@ -36,6 +36,8 @@ class Cell:
         settings: of a ``Config``, over those of the experiment.
         paper: what the paper has there.
         against: the row in the same column, or the row and column, that its gain is counted from.
+        control_of: a row of the same column, of which this has all but what is claimed to help; a table has the
+            difference between the two.
         choose: settings with several values, of which validation chooses one before anything is scored on test.
     """
 
@@ -44,6 +46,7 @@ class Cell:
     settings: Settings = field(default_factory=dict)
     paper: PaperValue = None
     against: str | tuple[str, str] | None = None
+    control_of: str | None = None
     choose: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
@@ -117,12 +120,17 @@ class Experiment:
             check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
         for cell in self.cells:
             self.base(cell)
+            self.controlled(cell)
 
     def base(self, cell: Cell) -> Cell | None:
         """Return the cell that another's gain is counted from."""
         if isinstance(cell.against, str):
             return self.cell(cell.against, cell.column)
         return None if cell.against is None else self.cell(*cell.against)
+
+    def controlled(self, cell: Cell) -> Cell | None:
+        """Return the cell that another is the control of."""
+        return None if cell.control_of is None else self.cell(cell.control_of, cell.column)
 
     def cell(self, row: str, column: str = "") -> Cell:
         """Return the cell in a row and column."""

@@ -80,14 +80,20 @@ class Outcome:
 
     def gain(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Difference | None:
         """Return the difference to the cell that this one is counted against, paired by seed."""
-        return self._difference(cell, lambda one: self.values(one, rule, label, metric))
+        return self._difference(cell, self.base(cell), lambda one: self.values(one, rule, label, metric))
+
+    def gain_over_control(self, control: Cell, rule: str) -> Difference | None:
+        """Return what the cell that this one is a control of has more than it, paired by seed."""
+        cell = self.experiment.controlled(control)
+        return None if cell is None else self._difference(cell, control, lambda one: self.values(one, rule))
 
     def gain_of(self, cell: Cell, rule: str, labels: list[str]) -> Difference | None:
         """Return the difference in the mean over some labels."""
-        return self._difference(cell, lambda one: self.mean_of(one, rule, labels))
+        return self._difference(cell, self.base(cell), lambda one: self.mean_of(one, rule, labels))
 
-    def _difference(self, cell: Cell, values: Callable[[Cell], dict[str, float | None]]) -> Difference | None:
-        base = self.base(cell)
+    def _difference(
+        self, cell: Cell, base: Cell | None, values: Callable[[Cell], dict[str, float | None]]
+    ) -> Difference | None:
         if base is None:
             return None
         ours, theirs = values(cell), values(base)

@@ -21,6 +21,7 @@ class RunTime(TypedDict):
     seconds: float | None
     together: int  # the most runs, itself among them, that shared the device
     hardware: str
+    commit: str | None
 
 
 Times = Mapping[str, Mapping[str, RunTime]]
@@ -30,13 +31,14 @@ TIME_REMARK = (
     "Seconds are from the first step to the scores: the median, and in brackets the shortest and the longest. The first"
     " run of a command also makes the device ready. Runs that are trained side by side share a device and end together,"
     " so each is given the same share of the group's time, whatever it took of it: such a ratio, marked as of a shared"
-    " device, compares no methods. `--together 1` trains one run after another."
+    " device, compares no methods. `--together 1` trains one run after another. A ratio of runs that are not of one"
+    " commit, which is marked, too, compares one day with another; `--again` measures all of them one after another."
 )
 
 
 def time_of_record(record: Record) -> RunTime:
     """Return the time of a recorded run."""
-    return {name: record[name] for name in ("seconds", "together", "hardware")}  # type: ignore[return-value]
+    return {name: record[name] for name in RunTime.__annotations__}  # type: ignore[return-value]
 
 
 def times_of(outcome: Outcome, rows: Iterable[str], column: str) -> Times:
@@ -48,7 +50,7 @@ def times_of(outcome: Outcome, rows: Iterable[str], column: str) -> Times:
 def time_ratios(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[float]:
     """Return how many times as long runs take as others of the same seed, where the hardware is the same.
 
-    >>> one, two = ({"0": RunTime(seconds=s, together=1, hardware="a GPU")} for s in (10.0, 25.0))
+    >>> one, two = ({"0": RunTime(seconds=s, together=1, hardware="a GPU", commit="1a2b3c4")} for s in (10.0, 25.0))
     >>> time_ratios(two, one)
     [2.5]
     """
@@ -65,13 +67,19 @@ def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
     lines = []
     for name, own in times.items():
         ratios = time_ratios(own, times.get(base, {}))
-        shared = max(_most_together(own), _most_together(times.get(base, {}))) > 1
-        mark = ", shared device" if shared and ratios else ""
+        marks = _marks(own, times.get(base, {})) if ratios else ""
         paper = [f"{hours[name]:g}", f"{hours[name] / hours[base]:.2f}"] if name in hours else ["", ""]
         seconds = [time["seconds"] for time in own.values() if time["seconds"]]
-        lines.append([name, _middle(seconds, 1), f"{_most_together(own) or ''}", _middle(ratios, 2) + mark, *paper])
+        lines.append([name, _middle(seconds, 1), f"{_most_together(own) or ''}", _middle(ratios, 2) + marks, *paper])
     heads = ["", "seconds a run", "runs at a time", f"times {base}", "paper, hours", f"paper, times {base}"]
     return markdown_table(heads, lines)
+
+
+def _marks(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> str:
+    """Say what keeps a ratio from being one of methods alone."""
+    shared = max(_most_together(own), _most_together(base)) > 1
+    of_two_days = any(own[seed]["commit"] != base[seed]["commit"] for seed in own.keys() & base.keys())
+    return ", shared device" * shared + ", not of one commit" * of_two_days
 
 
 def _most_together(own: Mapping[str, RunTime]) -> int:

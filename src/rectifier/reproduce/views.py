@@ -48,6 +48,10 @@ def _cells(outcome: Outcome, rule: str, beside: str | None) -> str:
         if any(cell.against for cell in there.values()):
             pairs = [_gain_pair(outcome, there.get(column), rule) for column in columns]
             lines.append([f"{row}, gain", *(text for pair in pairs for text in pair[:width])])
+        for controlled in dict.fromkeys(cell.control_of for cell in there.values() if cell.control_of):
+            controls = {column: cell for column, cell in there.items() if cell.control_of == controlled}
+            pairs = [(_over_control(outcome, controls.get(column), rule), "") for column in columns]
+            lines.append([f'{controlled}, over "{row}"', *(text for pair in pairs for text in pair[:width])])
     return f"## {RULE_WORDS[rule]}\n\n{markdown_table(heads, lines)}"
 
 
@@ -61,6 +65,10 @@ def _gain_pair(outcome: Outcome, cell: Cell | None, rule: str) -> tuple[str, str
     if cell is None:
         return "", ""
     return gain_text(outcome.gain(cell, rule)), paper_gain_text(outcome.paper_gain(cell))
+
+
+def _over_control(outcome: Outcome, control: Cell | None, rule: str) -> str:
+    return "" if control is None else gain_text(outcome.gain_over_control(control, rule))
 
 
 def ranking() -> Show:
