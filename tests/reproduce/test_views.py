@@ -401,6 +401,21 @@ def test_the_headline_is_the_gain_of_what_validation_likes_best() -> None:
     assert views.headline(liked(outcome, {**likings, ("ce", "one"): 0.9})) == "one: ce, the baseline"
 
 
+@pytest.mark.parametrize("seeds", [0, 3])
+def test_the_headline_tells_the_gain_over_a_control(seeds: int) -> None:
+    control = Cell("less", "one", against="ce", control_of="b")
+    wanted = {(cell.row, cell.column): range(3) for cell in CHOICE} | {("less", "one"): range(seeds)}
+    likings = {("ce", "one"): 0.4, ("a", "one"): 0.5, ("b", "one"): 0.6, ("less", "one"): 0.5, ("ce", "two"): 0.7}
+    outcome = liked(made_outcome([*CHOICE, control], wanted), likings)
+    told = views.headline(outcome)
+    if seeds:
+        gain = told.removesuffix(" over its control").split(", ")[1]
+        assert_shows(gain, outcome.gain_over_control(control, "preferred"))
+    else:
+        assert "control" not in told
+    assert "control" not in views.headline(liked(outcome, {**likings, ("a", "one"): 0.8}))
+
+
 def test_columns_have_their_headlines_side_by_side() -> None:
     outcome = made_outcome(
         [cell for column in "xy" for cell in (Cell("ce", column), Cell("crl", column, against="ce"))]

@@ -239,23 +239,32 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
 
 
 def headline(outcome: Outcome) -> str:
-    """Say in a line what validation likes best in each column, of what is compared, and its gain on test."""
-    told = []
-    for column in dict.fromkeys(cell.column for cell in outcome.experiment.cells):
-        cells = [cell for cell in outcome.experiment.cells if cell.column == column]
-        measured = [cell for cell in cells if outcome.liking(cell)["mean"] is not None]
-        gaining = [cell for cell in measured if cell.against is not None]
-        compared = [cell for cell in measured if cell in gaining or cell in map(outcome.base, gaining)]
-        one_data = len({str(cell.settings.get("data")) for cell in compared}) == 1  # else they cannot be compared
-        if gaining and one_data:
-            best = max(compared, key=lambda cell: outcome.liking(cell)["mean"] or 0.0)
-            gain, base = gain_text(outcome.gain(best, PREFERRED)), outcome.base(best)
-            place = f"{column}: {best.row}" if column else best.row
-            if base is None:
-                told.append(f"{place}, the baseline")
-            elif gain:
-                told.append(f"{place} {gain} over {base.row}")
-    return "; ".join(told)
+    """Say in a line what validation likes best in each column, of what is compared, and its gain on test.
+
+    Where that has a control, the gain over it is told, too: a gain that the control has as well is of something else.
+    """
+    columns = dict.fromkeys(cell.column for cell in outcome.experiment.cells)
+    return "; ".join(filter(None, (_headline_of(outcome, column) for column in columns)))
+
+
+def _headline_of(outcome: Outcome, column: str) -> str:
+    cells = [cell for cell in outcome.experiment.cells if cell.column == column]
+    measured = [cell for cell in cells if outcome.liking(cell)["mean"] is not None]
+    gaining = [cell for cell in measured if cell.against is not None]
+    compared = [cell for cell in measured if cell in gaining or cell in map(outcome.base, gaining)]
+    one_data = len({str(cell.settings.get("data")) for cell in compared}) == 1  # else they cannot be compared
+    if not gaining or not one_data:
+        return ""
+    best = max(compared, key=lambda cell: outcome.liking(cell)["mean"] or 0.0)
+    place = f"{column}: {best.row}" if column else best.row
+    base = outcome.base(best)
+    if base is None:
+        return f"{place}, the baseline"
+    controls = [cell for cell in measured if cell.control_of == best.row]
+    gains = [(outcome.gain(best, PREFERRED), base.row)]
+    gains += [(outcome.gain_over_control(control, PREFERRED), "its control") for control in controls]
+    told = [f"{gain_text(gain)} over {other}" for gain, other in gains if gain_text(gain)]
+    return f"{place} {', '.join(told)}" if told else ""
 
 
 # Texts.
