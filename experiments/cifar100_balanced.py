@@ -31,7 +31,7 @@ EXPERIMENT = Experiment(
     about=(
         "Classes are balanced, so CRL and cross-entropy are weighted equally (alpha 0.5), as there. 30 epochs"
         " in place of the paper's 200, with a cosine schedule. With CRL cross-entropy counts half: one row has that"
-        " without CRL, by half the rate and twice the decay."
+        " without CRL, by half the rate and twice the decay, for two of the networks."
     ),
     show=views.table(),
     settings={**CIFAR, "preset": "cifar100-balanced", "epochs": 30},

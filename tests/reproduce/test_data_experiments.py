@@ -199,6 +199,23 @@ def test_a_shared_device_is_told() -> None:
     ]
 
 
+def test_a_base_that_shares_its_device_is_told() -> None:
+    table = times.time_table({"CRL": timed(10.0, together=2), "LMLE": timed(30.0)}, "CRL", {})
+    assert "| LMLE | 30.0 | 1 | 3.00, shared device |  |  |" in table
+
+
+def test_runs_that_are_in_no_ratio_mark_none() -> None:
+    later = timed(30.0) | {"1": timed(None, together=4, commit="5d6e7f8")["0"]}
+    table = times.time_table({"CRL": timed(10.0, 10.0), "LMLE": later}, "CRL", {})
+    assert "| 3.00 |" in table
+
+
+@pytest.mark.parametrize(("mark", "told"), [("shared device", "--together 1"), ("not of one commit", "--again")])
+def test_marks_are_explained_where_there_are_any(mark: str, told: str) -> None:
+    assert told in times.time_remark(f"| 3.00, {mark} |")
+    assert told not in times.time_remark("| 3.00 |")
+
+
 def test_a_ratio_of_runs_of_two_commits_is_told() -> None:
     base, later = timed(10.0, 10.0), timed(30.0, 30.0) | {"1": timed(30.0, commit="5d6e7f8")["0"]}
     assert "3.00, not of one commit |" in times.time_table({"CRL": base, "LMLE": later}, "CRL", {})
@@ -261,7 +278,7 @@ def test_quick_scope_trains_both_scopes_and_times_them(tmp_path: Path) -> None:
 def test_quick_cost_times_runs_alone(tmp_path: Path) -> None:
     outcome = run("cost", tmp_path, quick=True)
     text = page(outcome)
-    rows = ("cross-entropy", "CRL", "LMLE")
+    rows = ("cross-entropy", "CRL", "LMLE", "LMLE, weight 0.0001")
     assert set(outcome.records) == set(product(rows, ("CelebA, DeepID2", "fashion, MTCT")))
     for record in outcome.all_records:
         assert record["together"] == 1

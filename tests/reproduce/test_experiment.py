@@ -118,6 +118,26 @@ def test_no_two_cells_train_the_same_run(name: str) -> None:
     assert set(keys.values()) <= {1}
 
 
+OWN_METHODS = {
+    ("celeba", "ANet"): "svm",
+    ("celeba", "CRL, class level"): "crl",
+    ("celeba", "CRL, instance level"): "crl-instance-relative",
+    ("clothing", "DARN"): "ranking",
+}
+
+
+@pytest.mark.parametrize("name", ["celeba", "clothing"])
+def test_a_row_is_of_the_method_or_network_that_it_names(name: str) -> None:
+    """Networks that have rows of their own learn by cross-entropy, but for some; methods share the first of these."""
+    experiment = load(name)
+    for cell in experiment.cells:
+        config, row = experiment.config(cell, quick=False), cell.row.lower()
+        own = OWN_METHODS.get((name, cell.row), "ce" if config.network == row else row)
+        assert (cell.row, config.method) == (cell.row, own)
+    bases = {experiment.config(cell, quick=False).network for cell in experiment.cells if cell.against is None}
+    assert bases == {{"celeba": "deepid2", "clothing": "mtct"}[name]}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_gains_are_counted_from_cells_that_are_there(name: str) -> None:
     experiment = load(name)
@@ -471,6 +491,7 @@ def test_cross_entropy_beside_a_crl_that_mines_nothing_is_that_much_of_it() -> N
         told = re.search(r"eta (\S+)$", cell.row)
         assert told
         assert options["eta"] == float(told[1])
+        assert cell.control_when == {"eta": options["eta"], "rectify_from": 0.0}
         loss = RectifiedCrossEntropy(imb_1, **options)
         expected = (1 - loss_weight(imb_1, options["eta"]).item()) * torch.nn.functional.cross_entropy(logits, targets)
         ours, theirs = (torch.autograd.grad(one, logits)[0] for one in (loss(logits, targets), expected))
@@ -480,6 +501,8 @@ def test_cross_entropy_beside_a_crl_that_mines_nothing_is_that_much_of_it() -> N
 def test_a_control_is_of_a_cell_that_is_there() -> None:
     with pytest.raises(ValueError, match="row 'crl', column 'net'"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="crl")])
+    with pytest.raises(ValueError, match="Expected control_of to be another row, but got 'ce'"):
+        Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="ce")])
 
 
 @pytest.mark.parametrize(("data", "digits"), [("celeba", 3), ("fashion", 2)])

@@ -115,7 +115,7 @@ def shown(folder: Path, seeds: int = 3) -> Outcome:
 def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> None:
     text = page(shown(tmp_path))
     title, source, table, training, provenance = text.rstrip("\n").split("\n\n")
-    assert training == "All runs: network net, epochs 3, lr 0.1, precision 32."
+    assert training == "All runs: network net; epochs 3; lr 0.1; precision 32."
     assert title == "# A title"
     assert source == "A source. About it."
     assert table == "The table."
@@ -130,13 +130,56 @@ def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> No
     assert "generated data" not in text
 
 
+def test_a_checkout_that_had_been_changed_is_told(tmp_path: Path) -> None:
+    outcome = shown(tmp_path)
+    for record, commit in zip(outcome.all_records, ["0123456789+", *["0123456789"] * 5], strict=True):
+        record["commit"] = commit
+    assert "commit 0123456, 0123456+;" in page(outcome)
+
+
+def test_intervals_are_explained_where_there_are_any(tmp_path: Path) -> None:
+    outcome = shown(tmp_path)
+    assert "±" not in page(outcome)
+    with_interval = replace(outcome.experiment, show=lambda _: "38.3 ± 1.9")
+    text = page(replace(outcome, experiment=with_interval))
+    assert "half of the 95 % interval" in text
+    assert "paired by seed" in text
+    alone = replace(with_interval, cells=[replace(cell, against=None) for cell in with_interval.cells])
+    assert "paired by seed" not in page(replace(outcome, experiment=alone))
+
+
+def test_settings_of_some_cells_are_told_with_their_names(tmp_path: Path) -> None:
+    places = [(row, column) for column in ("small", "large") for row in ("ce", "crl", "lmle")]
+    outcome = made_outcome([Cell(*place) for place in places], 2, folder=tmp_path)
+    for (row, column), by_seed in outcome.records.items():
+        for record in by_seed.values():
+            record["config"] = {
+                "epochs": 200 if column == "small" else 60,
+                "lr": 0.2 if (row, column) == ("ce", "large") else 0.1,
+                "size": "8x8" if row != "ce" else None,
+                **({"method.eta": 0.5 if column == "small" else 0.1} if row == "crl" else {}),
+            }
+    (line,) = [line for line in page(outcome).splitlines() if line.startswith("All runs")]
+    told = "size 8x8 (crl / lmle); epochs 200 (small), 60 (large); lr 0.1, 0.2 (ce large); precision 32; "
+    assert line == f"All runs, but for what brackets name: {told}eta 0.5 (crl small), 0.1 (crl large)."
+
+
+def test_settings_that_are_all_different_are_not_told(tmp_path: Path) -> None:
+    outcome = made_outcome([Cell(str(number)) for number in range(9)], 1, folder=tmp_path)
+    for (row, _), by_seed in outcome.records.items():
+        by_seed[0]["config"] = {"lr": float(row), "epochs": 3}
+    (line,) = [line for line in page(outcome).splitlines() if line.startswith("All runs")]
+    assert line == "All runs: epochs 3; precision 32."
+
+
 def test_another_number_of_seeds_is_part_of_the_command(tmp_path: Path) -> None:
     assert "`rectifier reproduce made --seeds 4`" in page(shown(tmp_path, 4))
 
 
 def test_the_quick_version_says_that_it_says_nothing(tmp_path: Path) -> None:
-    text = page(shown(tmp_path), quick=True)
+    text = page(shown(tmp_path, 2), quick=True)
     assert "`rectifier reproduce made --quick`" in text
+    assert "`rectifier reproduce made --quick --seeds 3`" in page(shown(tmp_path, 3), quick=True)
     assert "generated data" in text
 
 

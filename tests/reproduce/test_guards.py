@@ -231,6 +231,6 @@ def test_settings_that_are_not_set_are_not_told(tmp_path: Path) -> None:
     for record in outcome.all_records:
         record |= {"config": {"network": "net", "size": None, "flip": False, "padding": 4}, "precision": "32-true"}
     (line,) = [line for line in page(outcome).splitlines() if line.startswith("All runs: ")]
-    assert "network net, padding 4" in line
+    assert "network net; padding 4" in line
     assert "None" not in line
     assert "False" not in line

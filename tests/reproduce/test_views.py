@@ -53,7 +53,7 @@ class Number(NamedTuple):
 
 def number(text: str) -> Number:
     """Read a mean with its half-width off a cell."""
-    found = re.fullmatch(r"(\*\*)?([+-]?)(\d+\.\d)(?: ± (\d+\.\d))?(\*\*)?", text)
+    found = re.fullmatch(r"(\*\*)?([+-]?)(\d+\.\d+)(?: ± (\d+\.\d+))?(\*\*)?", text)
     assert found, text
     begin, sign, mean, half, end = found.groups()
     assert begin == end
@@ -108,6 +108,35 @@ def test_a_table_holds_every_score_and_gain_under_every_rule(luck: int) -> None:
         for row, column in (("imb(1)", "HOG"), ("imb(1) + CRL", "HOG"), ("imb(1) + CRL, gain", "HOG")):
             assert table.at(row, column) == ""
         assert table.at("bln(1)", "large") == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "told"),
+    [
+        (0.021, 0.013, "**+2.1 ± 1.3**"),
+        (-0.00256, 0.00251, "**-0.26 ± 0.25**"),
+        (0.002166, 0.002161, "**+0.217 ± 0.216**"),
+        (0.02, 0.0, "**+2.0 ± 0.0**"),
+    ],
+)
+def test_an_interval_that_excludes_0_is_seen_to(mean: float, half: float, told: str) -> None:
+    assert views.gain_text({"mean": mean, "half_width": half, "excludes_zero": True}) == told
+    plain = views.gain_text({"mean": mean, "half_width": half, "excludes_zero": False})
+    assert plain == f"{100 * mean:+.1f} ± {100 * half:.1f}"
+
+
+def test_what_validation_did_not_choose_has_no_control() -> None:
+    cells = [
+        Cell("ce", "net"),
+        Cell("crl", "net", against="ce", choose={"eta": (0.1, 0.5)}),
+        Cell("less", "net", control_of="crl", control_when={"eta": 0.5}),
+    ]
+    outcome = made_outcome(cells, 3)
+    assert outcome.gain_over_control(cells[2], "argmax") is None, "nothing is chosen"
+    one, other = (replace(outcome, chosen={("crl", "net"): {"eta": eta}}) for eta in (0.5, 0.1))
+    assert one.gain_over_control(cells[2], "argmax") is not None
+    assert other.gain_over_control(cells[2], "argmax") is None
+    assert [table.line('crl, over "less"') for table in tables_of(views.table()(other))[1:]] == [[""]] * 3
 
 
 @pytest.mark.parametrize("luck", range(5))

@@ -39,7 +39,9 @@ def reproduce(
         list[str] | None,
         typer.Option("--only", metavar="TEXT", help="Train the cells alone whose row or column has it; repeatable."),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is recorded in the results.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Train nothing: show what is recorded, and write its page anew.")
+    ] = False,
     again: Annotated[bool, typer.Option("--again", help="Train anew what is recorded in the results.")] = False,
     together: Annotated[
         int | None, typer.Option("--together", help="Runs to train side by side on one GPU.", show_default="8")

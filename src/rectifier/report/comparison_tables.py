@@ -35,7 +35,7 @@ HALF_WORDS = ("least imbalanced half", "most imbalanced half")
 _LOWER_IS_BETTER = ("expected_calibration_error", "calibrated_expected_calibration_error", "nll", "calibrated_nll")
 
 
-def percent(estimate: Mapping[str, Any], *, signed: bool = False) -> str:
+def percent(estimate: Mapping[str, Any], *, signed: bool = False, digits: int = 1) -> str:
     """Write a fraction with its interval in percent.
 
     >>> percent({"mean": 0.4213, "half_width": 0.011}), percent({"mean": 0.0213, "half_width": None}, signed=True)
@@ -46,8 +46,8 @@ def percent(estimate: Mapping[str, Any], *, signed: bool = False) -> str:
     mean, half_width = estimate["mean"], estimate["half_width"]
     if mean is None:
         return "-"
-    number = f"{round(100 * mean, 1) + 0.0:{'+' if signed else ''}.1f}"  # adding 0 turns -0.0 into 0.0
-    return number if half_width is None else f"{number} ± {100 * half_width:.1f}"
+    number = f"{round(100 * mean, digits) + 0.0:{'+' if signed else ''}.{digits}f}"  # adding 0 turns -0.0 into 0.0
+    return number if half_width is None else f"{number} ± {100 * half_width:.{digits}f}"
 
 
 def verdict(difference: Mapping[str, Any], metric: str = "class_balanced_accuracy") -> str:

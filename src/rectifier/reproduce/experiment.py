@@ -38,6 +38,7 @@ class Cell:
         against: the row in the same column, or the row and column, that its gain is counted from.
         control_of: a row of the same column, of which this has all but what is claimed to help; a table has the
             difference between the two.
+        control_when: what validation must have chosen for that row; else this is no control of it.
         choose: settings with several values, of which validation chooses one before anything is scored on test.
     """
 
@@ -47,6 +48,7 @@ class Cell:
     paper: PaperValue = None
     against: str | tuple[str, str] | None = None
     control_of: str | None = None
+    control_when: Settings = field(default_factory=dict)
     choose: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
@@ -67,6 +69,9 @@ def place_name(place: Sequence[str]) -> str:
 
 PICTURES = {False: "pictures", True: "quick-pictures"}
 """Where pictures lie that show images of the data, of the full and of the small version, beside the runs."""
+
+
+QUICK_SEEDS = 2
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,12 @@ class Experiment:
             check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
         for cell in self.cells:
             self.base(cell)
-            self.controlled(cell)
+            if self.controlled(cell) is cell:
+                check.fail("control_of", "another row", repr(cell.control_of))
+
+    def seeds_of(self, quick: bool) -> int:
+        """Return how many seeds every cell has."""
+        return QUICK_SEEDS if quick else self.seeds
 
     def base(self, cell: Cell) -> Cell | None:
         """Return the cell that another's gain is counted from."""

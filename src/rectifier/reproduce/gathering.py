@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rectifier import atomic, check
 from rectifier.reproduce.experiment import place_name
 from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record
 from rectifier.runs.atomic import read_json
+
+Where = tuple[str, str]
+"""A row and a column."""
 
 BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 
@@ -20,7 +24,7 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
     """Write what an experiment gave as Markdown, and enter it into the folder's list."""
     outcome.folder.mkdir(parents=True, exist_ok=True)
     experiment = outcome.experiment
-    command = f"rectifier reproduce {outcome.name}" + (" --quick" if quick else _seeds_option(outcome))
+    command = f"rectifier reproduce {outcome.name}{' --quick' * quick}{_seeds_option(outcome, quick)}"
     parts = [f"# {experiment.title}", f"{experiment.source}. {experiment.about}"]
     if quick:
         parts.append(
@@ -28,39 +32,75 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
             " experiment runs, and says nothing else.**"
         )
     measured = experiment.measure is None or outcome.found
-    parts.append(experiment.show(outcome).strip() if measured else "Nothing is measured yet.")
+    shown = experiment.show(outcome).strip() if measured else "Nothing is measured yet."
+    parts.append(shown)
     parts += [*_remarks(outcome), *_choices(outcome), *_looks_before(outcome), *_training(outcome)]
-    parts.append(_provenance(outcome, command))
+    parts.append(_provenance(outcome, command, shown))
     path = outcome.folder / f"{outcome.name}.md"
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
     gather(outcome.folder)
     return path
 
 
-def _seeds_option(outcome: Outcome) -> str:
+def _seeds_option(outcome: Outcome, quick: bool) -> str:
     """Return the option that gives as many seeds as there are, where the experiment asks for another number."""
     there = max(map(len, outcome.records.values()), default=0)
-    return f" --seeds {there}" if there not in (0, outcome.experiment.seeds) else ""
+    return f" --seeds {there}" if there not in (0, outcome.experiment.seeds_of(quick)) else ""
 
 
-_INTERVALS = (
-    "± is half of the 95 % interval over them, and speaks of new seeds, not of other images; differences are paired by"
-    " seed, and bold where their interval excludes 0, as one in twenty does by chance alone"
+_INTERVALS = "± is half of the 95 % interval over them, and speaks of new seeds, not of other images"
+_DIFFERENCES = (
+    "differences are paired by seed, and bold where their interval excludes 0, as one in twenty does by chance alone"
 )
 
 
 def _training(outcome: Outcome) -> list[str]:
-    """Say how all runs were trained, as far as they were trained alike."""
-    configs = [record["config"] for record in outcome.all_records]
+    """Say how runs were trained: what most have, and who has anything else."""
+    configs = {where: record["config"] for where, by_seed in outcome.records.items() for record in by_seed.values()}
     if not configs:
         return []
-    alike = {key: value for key, value in configs[0].items() if all(one.get(key) == value for one in configs)}
-    told = [f"{key} {alike[key]}" for key in _TOLD if alike.get(key) not in (None, {}, False)]
+    told = [_setting(name, {where: one.get(name) for where, one in configs.items()}) for name in _TOLD]
     told.append(f"precision {_listed(sorted({record['precision'] for record in outcome.all_records}))}")
-    told += [f"{key.partition('.')[2]} {value}" for key, value in alike.items() if key.startswith("method.")]
-    return [f"All runs: {_listed(told)}."]
+    own = dict.fromkeys(name for one in configs.values() for name in one if name.startswith("method."))
+    told += [_setting(name, {where: one.get(name) for where, one in configs.items()}) for name in own]
+    whole = "; ".join(filter(None, told))
+    return [f"All runs{', but for what brackets name' * (' (' in whole)}: {whole}."]
 
 
+def _setting(name: str, values: Mapping[Where, Any]) -> str:
+    """Name a setting's values: that of most cells, then others with their cells; nothing where these are too many.
+
+    >>> _setting("lr", {("ce", "a"): 0.1, ("crl", "a"): 0.1, ("ce", "b"): 0.2, ("crl", "b"): 0.2, ("lmle", "a"): 0.1})
+    'lr 0.1, 0.2 (b)'
+    >>> _setting("method.eta", {("ce", "a"): None, ("crl", "a"): 0.5, ("crl", "b"): 0.1})
+    'eta 0.5 (crl a), 0.1 (crl b)'
+    """
+    cells: dict[str, list[Where]] = {}
+    for where, value in values.items():
+        is_set = value is not None and value is not False and value != {}
+        cells.setdefault(str(value) if is_set else "", []).append(where)
+    everyones = "" not in cells or name.startswith("method.")  # others of these belong to other methods
+    most = [value for value, those in cells.items() if value and everyones and 2 * len(those) > len(values)]
+    others = {value: _places(those, values) for value, those in cells.items() if value not in ("", *most)}
+    if sum(map(len, others.values())) > _MOST_NAMES:
+        return ""
+    told = [*most, *(f"{value} ({' / '.join(names)})" for value, names in others.items())]
+    return f"{name.removeprefix('method.')} {_listed(told)}" if told else ""
+
+
+def _places(some: Sequence[Where], every: Collection[Where]) -> list[str]:
+    """Name cells, and columns and rows that are all among them by one name."""
+    names, rest = [], list(some)
+    for part in (1, 0):
+        for name in dict.fromkeys(where[part] for where in some):
+            line = [where for where in every if where[part] == name]
+            if name and len(line) > 1 and all(where in rest for where in line):
+                names.append(name)
+                rest = [where for where in rest if where not in line]
+    return [*names, *map(place_name, rest)]
+
+
+_MOST_NAMES = 8
 _TOLD = (
     *("data", "size", "network", "network.dropout", "epochs", "batch_size"),
     *("optimizer", "lr", "momentum", "weight_decay", "schedule", "warmup", "padding", "flip", "select"),
@@ -112,15 +152,17 @@ def _looks_before(outcome: Outcome) -> list[str]:
     return [f"Scored on test before, with settings that have been replaced: {told}, `superseded` in the file."]
 
 
-def _provenance(outcome: Outcome, command: str) -> str:
+def _provenance(outcome: Outcome, command: str, shown: str) -> str:
     """Say where the numbers come from: command, seeds, hardware, commit."""
     records = outcome.all_records
     if not records:
         return f"`{command}`; what was found: [{outcome.name}.json]({outcome.name}.json)."
     seeds = {len(by_seed) for by_seed in outcome.records.values()}
     how_many = check.amount(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
-    intervals = "" if max(seeds) == 1 else f", {_INTERVALS}"
-    commits = _listed(sorted({(record["commit"] or "unknown")[:7] for record in records}))
+    intervals = f", {_INTERVALS}" if "±" in shown else ""
+    if intervals and any(cell.against for cell in outcome.experiment.cells):
+        intervals += f"; {_DIFFERENCES}"
+    commits = _listed(sorted({_short(record["commit"] or "unknown") for record in records}))
     return (
         f"`{command}`; {how_many}{intervals};"
         f" {_listed(sorted({record['hardware'] for record in records}))},"
@@ -128,6 +170,11 @@ def _provenance(outcome: Outcome, command: str) -> str:
         f" split {_listed(sorted({record['data']['split_hash'][:8] for record in records}))};"
         f" {_hours(records)} hours of training. Every run: [{outcome.name}.json]({outcome.name}.json)."
     )
+
+
+def _short(commit: str) -> str:
+    """Return the beginning of a commit, and the mark that its checkout had been changed."""
+    return commit[:7] + "+" * commit.endswith("+")
 
 
 def _hours(records: Sequence[Record]) -> str:

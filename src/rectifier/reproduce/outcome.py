@@ -85,7 +85,12 @@ class Outcome:
     def gain_over_control(self, control: Cell, rule: str) -> Difference | None:
         """Return what the cell that this one is a control of has more than it, paired by seed."""
         cell = self.experiment.controlled(control)
-        return None if cell is None else self._difference(cell, control, lambda one: self.values(one, rule))
+        if cell is None:
+            return None
+        chosen = self.chosen.get((cell.row, cell.column), {})
+        if any(chosen.get(name) != value for name, value in control.control_when.items()):
+            return None
+        return self._difference(cell, control, lambda one: self.values(one, rule))
 
     def gain_of(self, cell: Cell, rule: str, labels: list[str]) -> Difference | None:
         """Return the difference in the mean over some labels."""

@@ -27,13 +27,27 @@ class RunTime(TypedDict):
 Times = Mapping[str, Mapping[str, RunTime]]
 """By what was trained, and by seed."""
 
-TIME_REMARK = (
-    "Seconds are from the first step to the scores: the median, and in brackets the shortest and the longest. The first"
-    " run of a command also makes the device ready. Runs that are trained side by side share a device and end together,"
-    " so each is given the same share of the group's time, whatever it took of it: such a ratio, marked as of a shared"
-    " device, compares no methods. `--together 1` trains one run after another. A ratio of runs that are not of one"
-    " commit, which is marked, too, compares one day with another; `--again` measures all of them one after another."
-)
+_SHARED, _TWO_COMMITS = ", shared device", ", not of one commit"
+
+
+def time_remark(shown: str) -> str:
+    """Say how to read the tables of times in a text, and what the marks in them mean."""
+    told = (
+        "Seconds are from the first step to the scores: the median, and in brackets the shortest and the longest. The"
+        " first run of a command also makes the device ready, and is often the longest."
+    )
+    if _SHARED in shown:
+        told += (
+            " Runs that are trained side by side share a device and end together, so each is given the same share of"
+            " the group's time, whatever it took of it: such a ratio, marked as of a shared device, compares no"
+            " methods. `--together 1` trains one run after another."
+        )
+    if _TWO_COMMITS in shown:
+        told += (
+            " A ratio of runs that are not of one commit was not measured in one go: it compares one day with another,"
+            " too. `--again` measures all of them anew."
+        )
+    return told
 
 
 def time_of_record(record: Record) -> RunTime:
@@ -54,12 +68,13 @@ def time_ratios(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list
     >>> time_ratios(two, one)
     [2.5]
     """
-    ratios = []
-    for seed, time in own.items():
-        other = base.get(seed)
-        if other and time["seconds"] and other["seconds"] and time["hardware"] == other["hardware"]:
-            ratios.append(time["seconds"] / other["seconds"])
-    return ratios
+    return [(time["seconds"] or 0) / (other["seconds"] or 1) for time, other in _pairs(own, base)]
+
+
+def _pairs(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[tuple[RunTime, RunTime]]:
+    """Return the times of one seed that can be held against each other."""
+    both = [(own[seed], base[seed]) for seed in own if seed in base]
+    return [(a, b) for a, b in both if a["seconds"] and b["seconds"] and a["hardware"] == b["hardware"]]
 
 
 def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
@@ -67,7 +82,7 @@ def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
     lines = []
     for name, own in times.items():
         ratios = time_ratios(own, times.get(base, {}))
-        marks = _marks(own, times.get(base, {})) if ratios else ""
+        marks = _marks(own, times.get(base, {}))
         paper = [f"{hours[name]:g}", f"{hours[name] / hours[base]:.2f}"] if name in hours else ["", ""]
         seconds = [time["seconds"] for time in own.values() if time["seconds"]]
         lines.append([name, _middle(seconds, 1), f"{_most_together(own) or ''}", _middle(ratios, 2) + marks, *paper])
@@ -77,9 +92,10 @@ def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
 
 def _marks(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> str:
     """Say what keeps a ratio from being one of methods alone."""
-    shared = max(_most_together(own), _most_together(base)) > 1
-    of_two_days = any(own[seed]["commit"] != base[seed]["commit"] for seed in own.keys() & base.keys())
-    return ", shared device" * shared + ", not of one commit" * of_two_days
+    pairs = _pairs(own, base)
+    shared = any(time["together"] > 1 for pair in pairs for time in pair)
+    two_commits = any(time["commit"] != other["commit"] for time, other in pairs)
+    return _SHARED * shared + _TWO_COMMITS * two_commits
 
 
 def _most_together(own: Mapping[str, RunTime]) -> int:

@@ -278,8 +278,15 @@ def spread(found: Mapping[str, Any], signed: bool = False) -> str:
     """Write a mean with half of its interval; a gain whose interval excludes 0 is bold."""
     if found["mean"] is None:
         return ""
-    text = comparison_tables.percent(found, signed=signed)
-    return f"**{text}**" if found.get("excludes_zero") else text
+    if not found.get("excludes_zero"):
+        return comparison_tables.percent(found, signed=signed)
+    return f"**{comparison_tables.percent(found, signed=signed, digits=_digits(found))}**"
+
+
+def _digits(found: Mapping[str, Any]) -> int:
+    """Return as many digits as show that an interval excludes 0, three at most."""
+    mean, half = 100 * abs(found["mean"]), 100 * (found["half_width"] or 0.0)
+    return next((digits for digits in (1, 2) if round(mean, digits) > round(half, digits)), 3)
 
 
 def gain_text(found: Mapping[str, Any] | None) -> str:

@@ -101,7 +101,7 @@ class _Work:
         self._prints: dict[str, frozenset[str] | None] = {}
         self._varied = {*experiment.recipe, *(name for cell in experiment.cells for name in cell.choose)}
         self._together = 1 if experiment.alone else request.together
-        self._seeds = range(request.seeds or (2 if request.quick else experiment.seeds))
+        self._seeds = range(request.seeds or experiment.seeds_of(request.quick))
 
     def done(self) -> Outcome:
         self._choose()
