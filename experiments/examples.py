@@ -19,11 +19,11 @@ def measure(laboratory: Laboratory) -> dict:
     rows = [
         pictures.ExampleRow(
             f"{_name(one)}\n1:{one['ratio']:,.0f}".replace("_", " "),
-            *(pictures.read_images(data, shown[one["label"]][kind]) for kind in ("found", "missed")),
+            *(pictures.read_images(data, shown[one["label"]][kind]) for kind in ("found", "lost")),
         )
         for one in found["labels"][:DRAWN]
     ]
-    heads = (f"missed by {BASE}, found by {OTHER}", "missed by both")
+    heads = (f"missed by {BASE}, found by {OTHER}", f"found by {BASE}, missed by {OTHER}")
     pictures.draw_examples(rows, heads, laboratory.pictures / "examples.png")
     return {**found, "shown": shown}
 
@@ -38,8 +38,8 @@ def show(outcome: Outcome) -> str:
     heads += ["balance", f"{BASE}, false alarms", f"{OTHER}, false alarms"]
     parts = [
         f"{pictures.whereabouts('examples')}; the terms of the data forbid to put it here. For the {DRAWN} most"
-        f" imbalanced labels it shows test images of the rare class that {BASE} of the first seed misses under argmax:"
-        f" in green frames the first that {OTHER} finds, in red frames the first that it misses too.",
+        f" imbalanced labels it shows test images of the rare class, by the first seed's argmax: in green frames the"
+        f" first that {BASE} misses and {OTHER} finds, in red frames the first that {BASE} finds and {OTHER} misses.",
         "In percent of the rare class's test images, false alarms in percent of all others. The balance is what"
         f" {OTHER} alone finds less what {BASE} alone finds.",
     ]

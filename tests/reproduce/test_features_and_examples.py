@@ -192,10 +192,11 @@ def test_known_runs_give_the_expected_counts(pair: tuple[Run, Run]) -> None:
 def test_examples_are_the_first_of_their_kind(pair: tuple[Run, Run]) -> None:
     shown = find_examples(*pair, most=2)
     assert list(shown) == ["hat", "even"]  # the most imbalanced first
-    assert shown["hat"] == {"found": ["image0", "image1"], "missed": ["image2"]}
-    assert find_examples(*pair, most=1, rule="prior")["hat"] == {
+    assert shown["hat"] == {"found": ["image0", "image1"], "lost": ["image3"]}
+    assert find_examples(*pair, most=1, rule="prior")["hat"] == {"found": [], "lost": []}
+    assert find_examples(*reversed(pair), most=1, rule="preferred")["hat"] == {
         "found": [],
-        "missed": [f"image{i}" for i in range(pictures.EACH)],
+        "lost": [f"image{i}" for i in range(pictures.EACH)],
     }
 
 
@@ -222,10 +223,10 @@ def test_images_are_read_by_their_ids(tmp_path: Path) -> None:
 def test_frames_say_who_was_found(tmp_path: Path) -> None:
     grey = [np.full((8, 6, 1), 128, np.uint8)]
     path = tmp_path / "new" / "picture.png"
-    for found, missed in ((grey, []), ([], grey * 3), (grey, grey)):
-        draw_examples([ExampleRow("hat", found, missed), ExampleRow("no hat", [], [])], ("left", "right"), path)
+    for found, lost in ((grey, []), ([], grey * 3), (grey, grey)):
+        draw_examples([ExampleRow("hat", found, lost), ExampleRow("no hat", [], [])], ("left", "right"), path)
         shades = np.asarray(Image.open(path).convert("RGB"))
-        for colour, images in ((pictures.GREEN, found), (pictures.RED, missed)):
+        for colour, images in ((pictures.GREEN, found), (pictures.RED, lost)):
             own = np.round(255 * np.array(to_rgb(colour)))
             # The heads have the same colours: a frame has many more pixels.
             assert ((shades == own).all(2).sum() > 1000) == bool(images)

@@ -175,13 +175,13 @@ def _summed(entries: Sequence[Any]) -> Any:
 def find_examples(base: Run, other: Run, most: int, rule: str = "argmax") -> dict[str, dict[str, list[str]]]:
     """Return ids of test images for each of the ``most`` imbalanced labels.
 
-    They are of its rarest class: ``found``, which the base misses and the other run finds, and ``missed``, which both
-    miss; the first ``EACH`` in the order of the test part.
+    They are of its rarest class: ``found``, which the base misses and the other run finds, and ``lost``, the
+    reverse; the first ``EACH`` in the order of the test part.
     """
     verdicts, shown = Verdicts.under(base, other, [rule])[rule], {}
     for rare in rare_classes(base)[:most]:
         masks = verdicts.on(rare)
-        kinds = {"found": masks.found, "missed": masks.missed & ~masks.found}
+        kinds = {"found": masks.found, "lost": masks.lost}
         shown[rare.label] = {kind: _first_ids(verdicts.ids, mask) for kind, mask in kinds.items()}
     return shown
 
@@ -226,19 +226,19 @@ class ExampleRow(NamedTuple):
 
     title: str
     found: Sequence[Pixels]
-    missed: Sequence[Pixels]
+    lost: Sequence[Pixels]
 
 
 def draw_examples(rows: Sequence[ExampleRow], heads: tuple[str, str], path: Path) -> None:
-    """Draw examples, a row for each label: those that were found in green frames on the left, others in red."""
+    """Draw examples, a row for each label: on the left those found, in green frames, then those lost, in red."""
     from matplotlib.figure import Figure
 
-    height, width = next((image.shape[:2] for row in rows for image in (*row.found, *row.missed)), (1, 1))
+    height, width = next((image.shape[:2] for row in rows for image in (*row.found, *row.lost)), (1, 1))
     figure = Figure((1.2 * 2 * EACH, 1.1 * len(rows) * height / width))
     widths = [1.0] * EACH + [0.25] + [1.0] * EACH  # with a gap between the two kinds
     grid = figure.add_gridspec(len(rows), len(widths), width_ratios=widths, hspace=0.08, wspace=0.08)
     for line, row in enumerate(rows):
-        kinds = ((row.found, GREEN, heads[0], 0), (row.missed, RED, heads[1], EACH + 1))
+        kinds = ((row.found, GREEN, heads[0], 0), (row.lost, RED, heads[1], EACH + 1))
         for images, colour, head, start in kinds:
             axes = [figure.add_subplot(grid[line, start + i], box_aspect=height / width) for i in range(EACH)]
             _fill(axes, images, colour)
