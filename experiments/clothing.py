@@ -26,8 +26,8 @@ EXPERIMENT = Experiment(
     source="Tables 5 and 6 and Figure 8 of the paper, which are of X-Domain",
     about=(
         "X-Domain is not public. Fashion products (44,441 photographs, 8 labels) stand in its place: other images and"
-        " other labels, so the paper's means are given as a reminder alone. Networks begin with random weights,"
-        " LMLE with cross-entropy for four fifths of training; it decides by distances, off which no prior can be"
+        " other labels, so the paper's means are given as a reminder alone. Networks begin with random weights."
+        " LMLE learns by cross-entropy for four fifths of training; it decides by distances, off which no prior can be"
         " taken. The paper's gains over MTCT are +3.39 (LMLE) and +5.18 (CRL) for its one label below 1:5, +2.10 and"
         " +7.10 for the others."
     ),

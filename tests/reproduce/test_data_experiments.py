@@ -194,20 +194,20 @@ def test_one_slow_run_does_not_move_the_time_that_is_told() -> None:
 def test_a_shared_device_is_told() -> None:
     table = times.time_table({"CRL": timed(10.0), "LMLE": timed(30.0, together=4)}, "CRL", {"CRL": 2, "LMLE": 10})
     assert table.splitlines()[2:] == [
-        "| CRL | 10.0 | 1 | 1.00 | 2 | 1.00 |",
-        "| LMLE | 30.0 | 4 | 3.00, shared device | 10 | 5.00 |",
+        "| CRL | 10.0 (one run) | 1 | 1.00 (one run) | 2 | 1.00 |",
+        "| LMLE | 30.0 (one run) | 4 | 3.00 (one run), shared device | 10 | 5.00 |",
     ]
 
 
 def test_a_base_that_shares_its_device_is_told() -> None:
     table = times.time_table({"CRL": timed(10.0, together=2), "LMLE": timed(30.0)}, "CRL", {})
-    assert "| LMLE | 30.0 | 1 | 3.00, shared device |  |  |" in table
+    assert "| LMLE | 30.0 (one run) | 1 | 3.00 (one run), shared device |  |  |" in table
 
 
 def test_runs_that_are_in_no_ratio_mark_none() -> None:
     later = timed(30.0) | {"1": timed(None, together=4, commit="5d6e7f8")["0"]}
     table = times.time_table({"CRL": timed(10.0, 10.0), "LMLE": later}, "CRL", {})
-    assert "| 3.00 |" in table
+    assert "| 3.00 (one run) |" in table
 
 
 @pytest.mark.parametrize(("mark", "told"), [("shared device", "--together 1"), ("not of one commit", "--again")])
@@ -250,8 +250,8 @@ def test_scope_shows_the_time_of_all_classes_beside_the_papers(tmp_path: Path) -
     }
     made = Outcome("scope", whole.experiment, records, {}, {}, tmp_path)
     shown = load_experiment("scope").show(made).splitlines()
-    assert "| minority classes | 40.0 | 1 | 1.00 | 60.4 | 1.00 |" in shown
-    assert "| all classes | 50.0 | 6 | 1.25, shared device | 77.6 | 1.28 |" in shown
+    assert "| minority classes | 40.0 (one run) | 1 | 1.00 (one run) | 60.4 | 1.00 |" in shown
+    assert "| all classes | 50.0 (one run) | 6 | 1.25 (one run), shared device | 77.6 | 1.28 |" in shown
     assert load_experiment("scope").show(Outcome("scope", whole.experiment, {}, {}, {}, tmp_path))  # nothing recorded
 
 

@@ -503,6 +503,10 @@ def test_a_control_is_of_a_cell_that_is_there() -> None:
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="crl")])
     with pytest.raises(ValueError, match="Expected control_of to be another row, but got 'ce'"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="ce")])
+    for control_of in ("crl", None):
+        cells = [Cell("crl", choose={"rho": (0.1, 0.5)}), Cell("ce", control_of=control_of, control_when={"eta": 1})]
+        with pytest.raises(ValueError, match="settings that validation chooses for that row, but got 'eta'"):
+            Experiment("", "", "", show=lambda _: "", cells=cells)
 
 
 @pytest.mark.parametrize(("data", "digits"), [("celeba", 3), ("fashion", 2)])

@@ -115,7 +115,8 @@ def shown(folder: Path, seeds: int = 3) -> Outcome:
 def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> None:
     text = page(shown(tmp_path))
     title, source, table, training, provenance = text.rstrip("\n").split("\n\n")
-    assert training == "All runs: network net; epochs 3; lr 0.1; precision 32."
+    assert training.startswith("How runs were trained (")
+    assert training.endswith("): network net; epochs 3; lr 0.1; precision 32.")
     assert title == "# A title"
     assert source == "A source. About it."
     assert table == "The table."
@@ -159,17 +160,34 @@ def test_settings_of_some_cells_are_told_with_their_names(tmp_path: Path) -> Non
                 "size": "8x8" if row != "ce" else None,
                 **({"method.eta": 0.5 if column == "small" else 0.1} if row == "crl" else {}),
             }
-    (line,) = [line for line in page(outcome).splitlines() if line.startswith("All runs")]
     told = "size 8x8 (crl / lmle); epochs 200 (small), 60 (large); lr 0.1, 0.2 (ce large); precision 32; "
-    assert line == f"All runs, but for what brackets name: {told}eta 0.5 (crl small), 0.1 (crl large)."
+    assert told_of(outcome) == f"{told}eta 0.5 (crl small), 0.1 (crl large)"
 
 
-def test_settings_that_are_all_different_are_not_told(tmp_path: Path) -> None:
-    outcome = made_outcome([Cell(str(number)) for number in range(9)], 1, folder=tmp_path)
+def told_of(outcome: Outcome) -> str:
+    (line,) = [line for line in page(outcome).splitlines() if line.startswith("How runs were trained (")]
+    return line.partition("): ")[2].removesuffix(".")
+
+
+def test_cells_that_are_too_many_to_be_named_are_counted(tmp_path: Path) -> None:
+    outcome = made_outcome([Cell(str(number)) for number in range(16)], 1, folder=tmp_path)
     for (row, _), by_seed in outcome.records.items():
-        by_seed[0]["config"] = {"lr": float(row), "epochs": 3}
-    (line,) = [line for line in page(outcome).splitlines() if line.startswith("All runs")]
-    assert line == "All runs: epochs 3; precision 32."
+        by_seed[0]["config"] = {"lr": 0.2 if int(row) < 7 else 0.1, "epochs": 3}
+    assert told_of(outcome) == "epochs 3; lr 0.1, 0.2 (7 of 16); precision 32"
+
+
+def test_what_trains_nothing_is_left_out(tmp_path: Path) -> None:
+    outcome = made_outcome([Cell("ce"), Cell("hog-knn")], 1, folder=tmp_path)
+    for (row, _), by_seed in outcome.records.items():
+        by_seed[0] |= {"config": {"lr": 0.1, "network": row}, "parameters": 0 if row == "hog-knn" else 7}
+    assert told_of(outcome) == "network ce; lr 0.1; precision 32"
+
+
+@pytest.mark.parametrize(("optimizer", "told"), [("sgd", "momentum 0.9; "), ("adamw", "")])
+def test_momentum_is_that_of_sgd(optimizer: str, told: str, tmp_path: Path) -> None:
+    outcome = made_outcome([Cell("ce")], 1, folder=tmp_path)
+    outcome.records["ce", ""][0]["config"] = {"optimizer": optimizer, "momentum": 0.9}
+    assert told_of(outcome) == f"optimizer {optimizer}; {told}precision 32"
 
 
 def test_another_number_of_seeds_is_part_of_the_command(tmp_path: Path) -> None:

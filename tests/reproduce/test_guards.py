@@ -50,7 +50,7 @@ def recorded(experiment: Experiment, cell: Cell, seed: int = 0, **facts: Any) ->
     """Make the record of a run that was never trained; ``more`` are settings that may be chosen for it."""
     config = replace(experiment.config(cell, quick=False, more=facts.pop("more", {})), seed=seed)
     made_of = {"split_hash": "0123456789abcdef", "ratios": {}, "fingerprint": facts.pop("fingerprint", "")}
-    known = {"key": key_of(config), "data": made_of, "precision": "32-true"}
+    known = {"key": key_of(config), "data": made_of, "precision": "32-true", "parameters": 1000}
     return {**made_record(random.Random(seed), seed), **known, **facts}
 
 
@@ -230,7 +230,7 @@ def test_settings_that_are_not_set_are_not_told(tmp_path: Path) -> None:
     outcome = shown_outcome(tmp_path)
     for record in outcome.all_records:
         record |= {"config": {"network": "net", "size": None, "flip": False, "padding": 4}, "precision": "32-true"}
-    (line,) = [line for line in page(outcome).splitlines() if line.startswith("All runs: ")]
+    (line,) = [line for line in page(outcome).splitlines() if line.startswith("How runs were trained")]
     assert "network net; padding 4" in line
     assert "None" not in line
     assert "False" not in line

@@ -32,6 +32,7 @@ def made_record(
         "seed": seed,
         "data": {"split_hash": "0123456789abcdef", "ratios": dict(ratios)},
         "precision": "32",
+        "parameters": 1000,
         "hardware": "an abacus",
         "versions": {"torch": "2.0"},
         "commit": "fedcba9876543210",

@@ -132,10 +132,10 @@ def test_what_validation_did_not_choose_has_no_control() -> None:
         Cell("less", "net", control_of="crl", control_when={"eta": 0.5}),
     ]
     outcome = made_outcome(cells, 3)
-    assert outcome.gain_over_control(cells[2], "argmax") is None, "nothing is chosen"
+    assert outcome.controls(cells[1]) == [], "nothing is chosen"
     one, other = (replace(outcome, chosen={("crl", "net"): {"eta": eta}}) for eta in (0.5, 0.1))
-    assert one.gain_over_control(cells[2], "argmax") is not None
-    assert other.gain_over_control(cells[2], "argmax") is None
+    assert one.controls(cells[1]) == [cells[2]]
+    assert other.controls(cells[1]) == []
     assert [table.line('crl, over "less"') for table in tables_of(views.table()(other))[1:]] == [[""]] * 3
 
 
@@ -153,6 +153,8 @@ def test_a_table_holds_what_a_cell_has_more_than_its_control(luck: int) -> None:
             told = f'{whole}, over "{control.row}"'
             assert_shows(table.at(told, column), difference(ours, without))
             assert (table.at(told, other), table.at(told, "HOG")) == ("", "")
+            rows = [line[0] for line in table.lines]
+            assert rows.index(whole) < rows.index(told) <= rows.index(whole) + 2, "below what is held against it"
 
 
 def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None:
@@ -438,11 +440,11 @@ def test_the_headline_tells_the_gain_over_a_control(seeds: int) -> None:
     outcome = liked(made_outcome([*CHOICE, control], wanted), likings)
     told = views.headline(outcome)
     if seeds:
-        gain = told.removesuffix(" over its control").split(", ")[1]
-        assert_shows(gain, outcome.gain_over_control(control, "preferred"))
+        gain = told.removesuffix(' over "less"').split(", ")[1]
+        assert_shows(gain, outcome.gain_over(CHOICE[2], control, "preferred"))
     else:
-        assert "control" not in told
-    assert "control" not in views.headline(liked(outcome, {**likings, ("a", "one"): 0.8}))
+        assert "less" not in told
+    assert "less" not in views.headline(liked(outcome, {**likings, ("a", "one"): 0.8}))
 
 
 def test_columns_have_their_headlines_side_by_side() -> None:

@@ -36,8 +36,8 @@ class Cell:
         settings: of a ``Config``, over those of the experiment.
         paper: what the paper has there.
         against: the row in the same column, or the row and column, that its gain is counted from.
-        control_of: a row of the same column, of which this has all but what is claimed to help; a table has the
-            difference between the two.
+        control_of: a row of the same column that this is a control of, as it differs from it in nothing but what is
+            asked about; a table has the difference between the two.
         control_when: what validation must have chosen for that row; else this is no control of it.
         choose: settings with several values, of which validation chooses one before anything is scored on test.
     """
@@ -125,8 +125,7 @@ class Experiment:
             check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
         for cell in self.cells:
             self.base(cell)
-            if self.controlled(cell) is cell:
-                check.fail("control_of", "another row", repr(cell.control_of))
+            self._check_control(cell)
 
     def seeds_of(self, quick: bool) -> int:
         """Return how many seeds every cell has."""
@@ -138,9 +137,13 @@ class Experiment:
             return self.cell(cell.against, cell.column)
         return None if cell.against is None else self.cell(*cell.against)
 
-    def controlled(self, cell: Cell) -> Cell | None:
-        """Return the cell that another is the control of."""
-        return None if cell.control_of is None else self.cell(cell.control_of, cell.column)
+    def _check_control(self, cell: Cell) -> None:
+        if cell.control_of == cell.row:
+            check.fail("control_of", "another row", repr(cell.control_of))
+        chosen = () if cell.control_of is None else self.cell(cell.control_of, cell.column).choose
+        for name in cell.control_when:
+            if name not in chosen:
+                check.fail("control_when", "of settings that validation chooses for that row", repr(name))
 
     def cell(self, row: str, column: str = "") -> Cell:
         """Return the cell in a row and column."""

@@ -56,34 +56,39 @@ _DIFFERENCES = (
 
 def _training(outcome: Outcome) -> list[str]:
     """Say how runs were trained: what most have, and who has anything else."""
-    configs = {where: record["config"] for where, by_seed in outcome.records.items() for record in by_seed.values()}
-    if not configs:
+    firsts = {where: next(iter(by_seed.values())) for where, by_seed in outcome.records.items() if by_seed}
+    trained = {where: _settings(record) for where, record in firsts.items() if record["parameters"]}
+    names = dict.fromkeys(name for one in trained.values() for name in one)
+    told = [_setting(name, {where: one.get(name) for where, one in trained.items()}) for name in names]
+    if not any(told):
         return []
-    told = [_setting(name, {where: one.get(name) for where, one in configs.items()}) for name in _TOLD]
-    told.append(f"precision {_listed(sorted({record['precision'] for record in outcome.all_records}))}")
-    own = dict.fromkeys(name for one in configs.values() for name in one if name.startswith("method."))
-    told += [_setting(name, {where: one.get(name) for where, one in configs.items()}) for name in own]
-    whole = "; ".join(filter(None, told))
-    return [f"All runs{', but for what brackets name' * (' (' in whole)}: {whole}."]
+    brackets = "brackets name the rows or columns that have a value; one without brackets is that of all others"
+    return [f"How runs were trained ({brackets}): {'; '.join(filter(None, told))}."]
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """Return what a page tells of how a run was trained."""
+    config = record["config"]
+    told = {name: config.get(name) for name in _TOLD}
+    if told["optimizer"] != "sgd":
+        told["momentum"] = None
+    return {**told, "precision": record["precision"], **{k: v for k, v in config.items() if k.startswith("method.")}}
 
 
 def _setting(name: str, values: Mapping[Where, Any]) -> str:
-    """Name a setting's values: that of most cells, then others with their cells; nothing where these are too many.
+    """Name a setting's values: that of most cells if all have one, then others with their cells.
 
     >>> _setting("lr", {("ce", "a"): 0.1, ("crl", "a"): 0.1, ("ce", "b"): 0.2, ("crl", "b"): 0.2, ("lmle", "a"): 0.1})
     'lr 0.1, 0.2 (b)'
-    >>> _setting("method.eta", {("ce", "a"): None, ("crl", "a"): 0.5, ("crl", "b"): 0.1})
-    'eta 0.5 (crl a), 0.1 (crl b)'
+    >>> _setting("method.eta", {("ce", "a"): None, ("crl", "a"): 0.5, ("crl", "b"): 0.5})
+    'eta 0.5 (crl)'
     """
     cells: dict[str, list[Where]] = {}
     for where, value in values.items():
         is_set = value is not None and value is not False and value != {}
         cells.setdefault(str(value) if is_set else "", []).append(where)
-    everyones = "" not in cells or name.startswith("method.")  # others of these belong to other methods
-    most = [value for value, those in cells.items() if value and everyones and 2 * len(those) > len(values)]
+    most = [value for value, those in cells.items() if "" not in cells and 2 * len(those) > len(values)]
     others = {value: _places(those, values) for value, those in cells.items() if value not in ("", *most)}
-    if sum(map(len, others.values())) > _MOST_NAMES:
-        return ""
     told = [*most, *(f"{value} ({' / '.join(names)})" for value, names in others.items())]
     return f"{name.removeprefix('method.')} {_listed(told)}" if told else ""
 
@@ -97,10 +102,12 @@ def _places(some: Sequence[Where], every: Collection[Where]) -> list[str]:
             if name and len(line) > 1 and all(where in rest for where in line):
                 names.append(name)
                 rest = [where for where in rest if where not in line]
-    return [*names, *map(place_name, rest)]
+    one_column = len({column for _, column in every}) == 1
+    names += [row if one_column and row else place_name((row, column)) for row, column in rest]
+    return names if len(names) <= _MOST_NAMES else [f"{len(some)} of {len(every)}"]
 
 
-_MOST_NAMES = 8
+_MOST_NAMES = 6
 _TOLD = (
     *("data", "size", "network", "network.dropout", "epochs", "batch_size"),
     *("optimizer", "lr", "momentum", "weight_decay", "schedule", "warmup", "padding", "flip", "select"),

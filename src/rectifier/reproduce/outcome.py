@@ -82,15 +82,15 @@ class Outcome:
         """Return the difference to the cell that this one is counted against, paired by seed."""
         return self._difference(cell, self.base(cell), lambda one: self.values(one, rule, label, metric))
 
-    def gain_over_control(self, control: Cell, rule: str) -> Difference | None:
-        """Return what the cell that this one is a control of has more than it, paired by seed."""
-        cell = self.experiment.controlled(control)
-        if cell is None:
-            return None
+    def gain_over(self, cell: Cell, other: Cell, rule: str) -> Difference | None:
+        """Return the difference to any other cell, paired by seed."""
+        return self._difference(cell, other, lambda one: self.values(one, rule))
+
+    def controls(self, cell: Cell) -> list[Cell]:
+        """Return the controls of a cell that hold for what validation has chosen for it."""
         chosen = self.chosen.get((cell.row, cell.column), {})
-        if any(chosen.get(name) != value for name, value in control.control_when.items()):
-            return None
-        return self._difference(cell, control, lambda one: self.values(one, rule))
+        own = [one for one in self.experiment.cells if (one.control_of, one.column) == (cell.row, cell.column)]
+        return [one for one in own if all(chosen.get(name) == value for name, value in one.control_when.items())]
 
     def gain_of(self, cell: Cell, rule: str, labels: list[str]) -> Difference | None:
         """Return the difference in the mean over some labels."""

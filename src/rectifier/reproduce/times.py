@@ -68,13 +68,16 @@ def time_ratios(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list
     >>> time_ratios(two, one)
     [2.5]
     """
-    return [(time["seconds"] or 0) / (other["seconds"] or 1) for time, other in _pairs(own, base)]
+    return [ratio for ratio, _, _ in _compared(own, base)]
 
 
-def _pairs(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[tuple[RunTime, RunTime]]:
-    """Return the times of one seed that can be held against each other."""
-    both = [(own[seed], base[seed]) for seed in own if seed in base]
-    return [(a, b) for a, b in both if a["seconds"] and b["seconds"] and a["hardware"] == b["hardware"]]
+def _compared(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[tuple[float, RunTime, RunTime]]:
+    found = []
+    for seed, time in own.items():
+        other = base.get(seed)
+        if other and time["seconds"] and other["seconds"] and time["hardware"] == other["hardware"]:
+            found.append((time["seconds"] / other["seconds"], time, other))
+    return found
 
 
 def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
@@ -92,9 +95,9 @@ def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
 
 def _marks(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> str:
     """Say what keeps a ratio from being one of methods alone."""
-    pairs = _pairs(own, base)
-    shared = any(time["together"] > 1 for pair in pairs for time in pair)
-    two_commits = any(time["commit"] != other["commit"] for time, other in pairs)
+    compared = _compared(own, base)
+    shared = any(max(time["together"], other["together"]) > 1 for _, time, other in compared)
+    two_commits = any(time["commit"] != other["commit"] for _, time, other in compared)
     return _SHARED * shared + _TWO_COMMITS * two_commits
 
 
@@ -106,4 +109,6 @@ def _middle(values: Collection[float], digits: int) -> str:
     if not values:
         return ""
     shown = [f"{value:,.{digits}f}" for value in (median(values), min(values), max(values))]
+    if len(values) == 1:
+        return f"{shown[0]} (one run)"
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"

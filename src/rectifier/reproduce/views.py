@@ -48,10 +48,9 @@ def _cells(outcome: Outcome, rule: str, beside: str | None) -> str:
         if any(cell.against for cell in there.values()):
             pairs = [_gain_pair(outcome, there.get(column), rule) for column in columns]
             lines.append([f"{row}, gain", *(text for pair in pairs for text in pair[:width])])
-        for controlled in dict.fromkeys(cell.control_of for cell in there.values() if cell.control_of):
-            controls = {column: cell for column, cell in there.items() if cell.control_of == controlled}
-            pairs = [(_over_control(outcome, controls.get(column), rule), "") for column in columns]
-            lines.append([f'{controlled}, over "{row}"', *(text for pair in pairs for text in pair[:width])])
+        for control in dict.fromkeys(cell.row for cell in cells if cell.control_of == row):
+            pairs = [(_over_control(outcome, there.get(column), control, rule), "") for column in columns]
+            lines.append([f'{row}, over "{control}"', *(text for pair in pairs for text in pair[:width])])
     return f"## {RULE_WORDS[rule]}\n\n{markdown_table(heads, lines)}"
 
 
@@ -67,8 +66,9 @@ def _gain_pair(outcome: Outcome, cell: Cell | None, rule: str) -> tuple[str, str
     return gain_text(outcome.gain(cell, rule)), paper_gain_text(outcome.paper_gain(cell))
 
 
-def _over_control(outcome: Outcome, control: Cell | None, rule: str) -> str:
-    return "" if control is None else gain_text(outcome.gain_over_control(control, rule))
+def _over_control(outcome: Outcome, cell: Cell | None, row: str, rule: str) -> str:
+    controls = [] if cell is None else [one for one in outcome.controls(cell) if one.row == row]
+    return "".join(gain_text(outcome.gain_over(cell, one, rule)) for one in controls if cell is not None)
 
 
 def ranking() -> Show:
@@ -260,9 +260,8 @@ def _headline_of(outcome: Outcome, column: str) -> str:
     base = outcome.base(best)
     if base is None:
         return f"{place}, the baseline"
-    controls = [cell for cell in measured if cell.control_of == best.row]
     gains = [(outcome.gain(best, PREFERRED), base.row)]
-    gains += [(outcome.gain_over_control(control, PREFERRED), "its control") for control in controls]
+    gains += [(outcome.gain_over(best, one, PREFERRED), f'"{one.row}"') for one in outcome.controls(best)]
     told = [f"{gain_text(gain)} over {other}" for gain, other in gains if gain_text(gain)]
     return f"{place} {', '.join(told)}" if told else ""
 
