@@ -126,7 +126,7 @@ def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> No
     assert "torch 2.0" in provenance
     assert "commit fedcba9" in provenance
     assert "split 01234567" in provenance
-    assert "0.03 hours" in provenance  # six runs of 36 seconds, two at a time
+    assert "0.03 hours of training. Every" in provenance  # six runs of 36 seconds, two at a time
     assert "[made.json](made.json)" in provenance
     assert "generated data" not in text
 
@@ -210,6 +210,7 @@ def test_what_validation_chose_is_told(tmp_path: Path) -> None:
     (line,) = [line for line in text.splitlines() if line.startswith("Chosen on validation")]
     assert "all small: lr 0.1 (of 0.01, 0.1)" in line  # so that one sees what is at an edge
     assert "crl: eta 0.5 (of 0.1, 0.5), kappa 5 (of 5, 25)" in line
+    assert "hours of training, without that of other choices. Every" in text
 
 
 def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None:
