@@ -175,7 +175,8 @@ def _provenance(outcome: Outcome, command: str, shown: str) -> str:
         f" {_listed(sorted({record['hardware'] for record in records}))},"
         f" torch {_listed(sorted({record['versions']['torch'] for record in records}))}, commit {commits};"
         f" split {_listed(sorted({record['data']['split_hash'][:8] for record in records}))};"
-        f" {_hours(records)} hours of training{', without that of other choices' if outcome.chosen else ''}. Every run: [{outcome.name}.json]({outcome.name}.json)."
+        f" {_hours(records)} hours of training{', without that of other choices' if outcome.chosen else ''}."
+        f" Every run: [{outcome.name}.json]({outcome.name}.json)."
     )
 
 
