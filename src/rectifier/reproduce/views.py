@@ -67,8 +67,10 @@ def _gain_pair(outcome: Outcome, cell: Cell | None, rule: str) -> tuple[str, str
 
 
 def _over_control(outcome: Outcome, cell: Cell | None, row: str, rule: str) -> str:
-    controls = [] if cell is None else [one for one in outcome.controls(cell) if one.row == row]
-    return "".join(gain_text(outcome.gain_over(cell, one, rule)) for one in controls if cell is not None)
+    if cell is None:
+        return ""
+    control = next((one for one in outcome.controls(cell) if one.row == row), None)
+    return "" if control is None else gain_text(outcome.gain_over(cell, control, rule))
 
 
 def ranking() -> Show:
