@@ -5,15 +5,23 @@ from rectifier.reproduce import Cell, Experiment, views
 from .paper import DEEPFASHION as PAPER
 from .recipes import QUICK_LABELS
 
+ETAS = {"eta": (0.01, 0.1, 0.5)}
+GROUPS_OF_LABELS = "shapes:samples=160,size=16,ratio=10,labels=texture/shape,binary=yes,validation=30,test=30"
+
 EXPERIMENT = Experiment(
     title="DeepFashion: ResNet50 with and without CRL",
     source="Table 7 of the paper",
-    about="The metric is class-balanced accuracy of a group's five likeliest attributes. Eta is not stated; 0.01 here.",
+    about=(
+        "The metric is class-balanced accuracy of a group's five likeliest attributes. Eta, which the paper does not"
+        " state, is chosen on validation."
+    ),
     show=views.groups(),
     settings={"preset": "deepfashion", "tensorboard": False, "features": False},
     cells=[
         Cell("ResNet50", settings={"method": "ce"}, paper=PAPER["ResNet50"]),
-        Cell("ResNet50 + CRL", settings={"method": "crl"}, paper=PAPER["ResNet50 + CRL"], against="ResNet50"),
+        Cell(
+            "ResNet50 + CRL", settings={"method": "crl"}, paper=PAPER["ResNet50 + CRL"], against="ResNet50", choose=ETAS
+        ),
     ],
-    quick=QUICK_LABELS,
+    quick={**QUICK_LABELS, "data": GROUPS_OF_LABELS},
 )

@@ -25,6 +25,7 @@ EXPERIMENT = Experiment(
             {"method": "crl", "eta": FASHION_ETA, "mining": "random"},
             PAPER["CRL without hard mining"],
             against="MTCT",
+            control_of="CRL",
         ),
         Cell("LMLE", "fashion", LMLE, PAPER["LMLE"], against="MTCT", choose=CHOSEN["LMLE"]),
     ],

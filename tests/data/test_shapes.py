@@ -94,6 +94,20 @@ def test_labels_are_imbalanced_independently() -> None:
     assert ((joint - independent) ** 2 / independent).sum() < 20  # chi-square, 4 degrees of freedom
 
 
+def test_binary_labels_are_the_classes_one_by_one() -> None:
+    options: dict[str, Any] = {"samples": 200, "size": 16, "ratio": 10, "missing": 0.3, "labels": "shape=4/texture=3"}
+    whole, single = shapes(**options), shapes(**options, binary=True)
+    assert np.array_equal(single.images.gather(np.arange(9)), whole.images.gather(np.arange(9)))
+    labels = zip(whole.space.names, whole.space.classes, strict=True)
+    names = [f"{name}/{kind}" for name, kinds in labels for kind in kinds]
+    assert list(single.space.names) == names
+    for image, (old, new) in enumerate(zip(whole.targets.tolist(), single.targets.tolist(), strict=True)):
+        expected = []
+        for kind, size in zip(old, whole.space.sizes, strict=True):
+            expected += [-1 if kind < 0 else int(kind == one) for one in range(size)]
+        assert new == expected, image
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.1, 0.9])
 def test_missing_share(missing: float) -> None:
     data = shapes(**FEW, missing=missing)

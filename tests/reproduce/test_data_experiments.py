@@ -327,3 +327,10 @@ def test_deepfashion_is_scored_by_groups(tmp_path: Path) -> None:
     by_hand = [outcome.values(experiment.cells[0], "argmax", name, "group_top5") for name in groups]
     means = [100 * sum(v for v in values.values() if v is not None) / len(values) for values in by_hand]
     assert shown == pytest.approx([*means, sum(means) / len(means)], abs=0.051)
+
+
+def test_quick_deepfashion_has_groups_and_the_papers_numbers(tmp_path: Path) -> None:
+    outcome = run("deepfashion", tmp_path, quick=True)
+    head, _, line, *_ = [row.split("|")[1:-1] for row in page(outcome).splitlines() if row.startswith("|")]
+    assert [name.strip() for name in head[2:]] == ["texture", "paper", "shape", "paper", "mean", "paper"]
+    assert [text.strip() for text in line[3::2]] == ["53.29", "53.02", "52.2"]

@@ -501,12 +501,48 @@ def test_cross_entropy_beside_a_crl_that_mines_nothing_is_that_much_of_it() -> N
 def test_a_control_is_of_a_cell_that_is_there() -> None:
     with pytest.raises(ValueError, match="row 'crl', column 'net'"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="crl")])
-    with pytest.raises(ValueError, match="Expected control_of to be another row, but got 'ce'"):
+    with pytest.raises(ValueError, match="Expected control_of of 'ce net' to be another row, but got 'ce'"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="ce")])
     for control_of in ("crl", None):
         cells = [Cell("crl", choose={"rho": (0.1, 0.5)}), Cell("ce", control_of=control_of, control_when={"eta": 1})]
-        with pytest.raises(ValueError, match="settings that validation chooses for that row, but got 'eta'"):
+        with pytest.raises(ValueError, match="that validation chooses from for that row, but got eta 1"):
             Experiment("", "", "", show=lambda _: "", cells=cells)
+    cells = [Cell("crl", choose={"eta": (0.1, 0.5)}), Cell("ce", control_of="crl", control_when={"eta": 0.3})]
+    with pytest.raises(ValueError, match=r"control_when of 'ce' to be of .* but got eta 0\.3"):
+        Experiment("", "", "", show=lambda _: "", cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ({"row": 3}, "row and column of a cell to be text, but got 3, ''"),
+        ({"settings": ["method"]}, "settings of 'ce' to be a mapping of settings to values"),
+        ({"settings": {"seed": 3}}, "settings of 'ce' to be without a seed"),
+        ({"control_when": {"eta"}}, "control_when of 'ce' to be a mapping of settings to values"),
+        ({"choose": {"eta": ()}}, r"eta in choose of 'ce' to be a list of values, but got \(\)"),
+        ({"choose": {"eta": 0.5}}, "eta in choose of 'ce' to be a list of values, but got 0.5"),
+        ({"choose": {"mining": "random"}}, "mining in choose of 'ce' to be a list of values, but got 'random'"),
+        ({"choose": ["eta"]}, "choose of 'ce' to be a mapping of settings to several values"),
+        ({"paper": "50"}, "paper of 'ce' to be a number, or one for each label, but got '50'"),
+        ({"paper": {"bald": "50"}}, "paper of 'ce' to be a number, or one for each label"),
+    ],
+)
+def test_a_wrong_cell_is_named_before_anything_is_trained(cell: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {told}"):
+        Experiment("", "", "", show=lambda _: "", cells=[Cell(**{"row": "ce", **cell})])
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"seeds": 0}, "seeds to be a positive integer, but got 0"),
+        ({"seeds": "3"}, "seeds to be a positive integer, but got '3'"),
+        ({"recipe": {"lr": 0.1}}, "lr in recipe to be a list of values, but got 0.1"),
+    ],
+)
+def test_a_wrong_experiment_is_told(more: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {told}"):
+        Experiment("", "", "", show=lambda _: "", cells=[Cell("ce")], **more)
 
 
 @pytest.mark.parametrize(("data", "digits"), [("celeba", 3), ("fashion", 2)])

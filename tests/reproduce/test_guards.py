@@ -234,3 +234,15 @@ def test_settings_that_are_not_set_are_not_told(tmp_path: Path) -> None:
     assert "network net; padding 4" in line
     assert "None" not in line
     assert "False" not in line
+
+
+def test_settings_of_all_cells_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
+    cells = [
+        Cell("crl", settings={"method": "crl"}, choose={"eta": (0.1, 0.5)}),
+        Cell("odd", settings={"method": "ce", "epoch": 3}),
+    ]
+    experiment = Experiment("", "", "", show=lambda _: "", settings={"data": "digits", "network": "mlp"}, cells=cells)
+    request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings={"accelerator": "cpu"})
+    with pytest.raises(ValueError, match=r"Expected cell 'odd' of mine to be one that can be trained, .*epoch"):
+        reproduce("mine", experiment, request)
+    assert not (tmp_path / "runs").exists()

@@ -136,7 +136,9 @@ def test_what_validation_did_not_choose_has_no_control() -> None:
     one, other = (replace(outcome, chosen={("crl", "net"): {"eta": eta}}) for eta in (0.5, 0.1))
     assert one.controls(cells[1]) == [cells[2]]
     assert other.controls(cells[1]) == []
-    assert [table.line('crl, over "less"') for table in tables_of(views.table()(other))[1:]] == [[""]] * 3
+    for outcome, lines in ((one, 1), (other, 0)):
+        for table in tables_of(views.table()(outcome)):
+            assert [line[0] for line in table.lines].count('crl, over "less"') == lines
 
 
 @pytest.mark.parametrize("luck", range(5))

@@ -104,6 +104,7 @@ def shapes(
     validation: int | None = None,
     test: int | None = None,
     seed: int = 0,
+    binary: bool = False,
 ) -> ImageData:
     """Draw a data set of images, uint8 ``(N, H, W, 3)``, with one to four labels.
 
@@ -123,6 +124,7 @@ def shapes(
             ``samples``, but at least one for each class.
         test: the same for the test part.
         seed: of all that is random. The training part is the same whatever ``validation`` and ``test`` are.
+        binary: every class is a label of its own, yes or no, named after its group as DeepFashion's: ``shape/circle``.
 
     >>> data = shapes(samples=600, ratio=50, labels="shape=4/colour=3")
     >>> [counts.tolist() for counts in data.counts("train")]
@@ -157,10 +159,13 @@ def shapes(
         pixels.append(draw(kinds, size=side, noise=noise, rng=rng))
         targets.append(kinds[:, [list(ATTRIBUTES).index(name) for name in space.names]])
     targets[0] = _hide(targets[0], missing, generators[0])
+    labelled = np.concatenate(targets)
+    if binary:
+        labelled, space = _one_label_a_class(labelled, space)
     return ImageData(
         "shapes",
         ImageArray(np.concatenate(pixels)),
-        torch.from_numpy(np.concatenate(targets)),
+        torch.from_numpy(labelled),
         space,
         torch.arange(len(PARTS)).repeat_interleave(torch.tensor(lengths)),
         tuple(f"{part}/{i:05d}" for part, length in zip(PARTS, lengths, strict=True) for i in range(length)),
@@ -169,6 +174,14 @@ def shapes(
             *([f"Of each label's training targets {missing:.1%} are hidden."] if missing else []),
         ),
     )
+
+
+def _one_label_a_class(targets: Kinds, space: LabelSpace) -> tuple[Kinds, LabelSpace]:
+    """Return whether each class is there, ``(N, C)``, -1 where its label is hidden."""
+    own = [targets[:, [a]] for a in range(len(space.names))]
+    there = [np.where(one < 0, -1, one == np.arange(size)) for one, size in zip(own, space.sizes, strict=True)]
+    names = [f"{name}/{kind}" for name, kinds in zip(space.names, space.classes, strict=True) for kind in kinds]
+    return np.concatenate(there, 1), LabelSpace.from_names({name: ["no", "yes"] for name in names})
 
 
 def long_tail(classes: int, samples: int, ratio: float) -> list[int]:

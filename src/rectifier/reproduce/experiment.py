@@ -123,6 +123,10 @@ class Experiment:
         places = [(cell.row, cell.column) for cell in self.cells]
         if len(set(places)) < len(places):
             check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
+        check.raise_all([check.number("seeds", self.seeds, "a positive integer", check.is_count(self.seeds))])
+        _check_choice("recipe", self.recipe)
+        for cell in self.cells:
+            _check_cell(cell)
         for cell in self.cells:
             self.base(cell)
             self._check_control(cell)
@@ -139,11 +143,12 @@ class Experiment:
 
     def _check_control(self, cell: Cell) -> None:
         if cell.control_of == cell.row:
-            check.fail("control_of", "another row", repr(cell.control_of))
-        chosen = () if cell.control_of is None else self.cell(cell.control_of, cell.column).choose
-        for name in cell.control_when:
-            if name not in chosen:
-                check.fail("control_when", "of settings that validation chooses for that row", repr(name))
+            check.fail(f"control_of of {cell.name!r}", "another row", repr(cell.control_of))
+        chosen = {} if cell.control_of is None else self.cell(cell.control_of, cell.column).choose
+        for name, value in cell.control_when.items():
+            if value not in chosen.get(name, ()):
+                wanted = "of settings and values that validation chooses from for that row"
+                check.fail(f"control_when of {cell.name!r}", wanted, f"{name} {value!r}")
 
     def cell(self, row: str, column: str = "") -> Cell:
         """Return the cell in a row and column."""
@@ -163,6 +168,29 @@ class Experiment:
         data = settings.pop("data", None)
         begun = preset(start) if start else Config(data or "digits")
         return begun.with_settings({**({"data": data} if data else {}), **settings})
+
+
+def _check_cell(cell: Cell) -> None:
+    """Refuse at once what would be found out only when all is trained."""
+    if not isinstance(cell.row, str) or not isinstance(cell.column, str):
+        check.fail("row and column of a cell", "text", f"{cell.row!r}, {cell.column!r}")
+    for what, value in (("settings", cell.settings), ("control_when", cell.control_when)):
+        if not isinstance(value, Mapping):
+            check.fail(f"{what} of {cell.name!r}", "a mapping of settings to values", repr(value))
+    if "seed" in cell.settings:
+        check.fail(f"settings of {cell.name!r}", "without a seed: seeds are 0, 1, 2 and so on", repr(cell.settings))
+    _check_choice(f"choose of {cell.name!r}", cell.choose)
+    numbers = cell.paper.values() if isinstance(cell.paper, Mapping) else [cell.paper]
+    if not all(number is None or check.is_real(number) for number in numbers):
+        check.fail(f"paper of {cell.name!r}", "a number, or one for each label", repr(cell.paper))
+
+
+def _check_choice(what: str, choice: Mapping[str, Sequence[Any]]) -> None:
+    if not isinstance(choice, Mapping):
+        check.fail(what, "a mapping of settings to several values", repr(choice))
+    for name, values in choice.items():
+        if not isinstance(values, (list, tuple)) or not values:
+            check.fail(f"{name} in {what}", "a list of values", repr(values))
 
 
 def _understood(settings: dict[str, Any]) -> dict[str, Any]:

@@ -175,7 +175,8 @@ def _provenance(outcome: Outcome, command: str, shown: str) -> str:
         f" {_listed(sorted({record['hardware'] for record in records}))},"
         f" torch {_listed(sorted({record['versions']['torch'] for record in records}))}, commit {commits};"
         f" split {_listed(sorted({record['data']['split_hash'][:8] for record in records}))};"
-        f" {_hours(records)} hours of training{', without that of other choices' if outcome.chosen else ''}."
+        f" {_hours(records)} hours of training{', without that of other choices' if outcome.chosen else ''}"
+        f"{_untimed(records)}."
         f" Every run: [{outcome.name}.json]({outcome.name}.json)."
     )
 
@@ -189,6 +190,11 @@ def _hours(records: Sequence[Record]) -> str:
     """Return the time of all trainings; one that was killed did not note its own."""
     times = [record["seconds"] for record in records]
     return f"{'at least ' * (None in times)}{sum(time or 0 for time in times) / 3600:.2f}"
+
+
+def _untimed(records: Sequence[Record]) -> str:
+    number = sum(record["seconds"] is None for record in records)
+    return f" ({check.amount(number, 'run')} went on after a kill, with times that are not known)" if number else ""
 
 
 def _listed(values: Sequence[str]) -> str:

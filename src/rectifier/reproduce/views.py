@@ -50,7 +50,8 @@ def _cells(outcome: Outcome, rule: str, beside: str | None) -> str:
             lines.append([f"{row}, gain", *(text for pair in pairs for text in pair[:width])])
         for control in dict.fromkeys(cell.row for cell in cells if cell.control_of == row):
             pairs = [(_over_control(outcome, there.get(column), control, rule), "") for column in columns]
-            lines.append([f'{row}, over "{control}"', *(text for pair in pairs for text in pair[:width])])
+            if any(pair[0] for pair in pairs):
+                lines.append([f'{row}, over "{control}"', *(text for pair in pairs for text in pair[:width])])
     return f"## {RULE_WORDS[rule]}\n\n{markdown_table(heads, lines)}"
 
 

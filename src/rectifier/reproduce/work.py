@@ -104,6 +104,7 @@ class _Work:
         self._seeds = range(request.seeds or experiment.seeds_of(request.quick))
 
     def done(self) -> Outcome:
+        self._check_settings()
         self._choose()
         if self._experiment.measure is not None and self._request.train:
             self._measure()
@@ -119,6 +120,16 @@ class _Work:
         return outcome
 
     # Which settings.
+
+    def _check_settings(self) -> None:
+        """Refuse what cannot be trained before anything is."""
+        for cell in self._experiment.cells:
+            for grid in (self._experiment.recipe, cell.choose):
+                for values in _Asked(cell, grid, wanted=True).combinations:
+                    try:
+                        self._config(cell, 0, values)
+                    except (ValueError, TypeError) as error:
+                        check.fail(f"cell {cell.name!r} of {self._name}", "one that can be trained", error)
 
     def _choose(self) -> None:
         """Let validation choose: first how each column is trained, then what is a cell's own."""
