@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import CIFAR_IMBALANCED
-from .recipes import CIFAR, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL
+from .recipes import CIFAR, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL, network_of
 
 COLUMNS = ("CifarNet", "ResNet32")  # as many runs of a DenseNet take longer than all of these together
 NOTHING_MINED = 1e-6  # the share of samples whose classes are rare: not one
@@ -14,7 +14,7 @@ GRID = {"eta": (0.1, 0.5), "rectify_from": (0.0, 0.8)}
 
 def cells() -> Iterator[Cell]:
     for column in COLUMNS:
-        own = {"network": column.lower()}
+        own = network_of(column)
         _, imbalanced, rectified = CIFAR_IMBALANCED[column]
         yield Cell("CE", column, {**own, "method": "ce"}, imbalanced)
         yield Cell("logit adjustment", column, {**own, "method": "logit-adjustment"}, against="CE")

@@ -2,10 +2,10 @@
 
 from rectifier.reproduce import Cell, Experiment, views
 
+from .methods import CHOSEN
 from .paper import DEEPFASHION as PAPER
 from .recipes import QUICK_LABELS
 
-ETAS = {"eta": (0.01, 0.1, 0.5)}
 GROUPS_OF_LABELS = "shapes:samples=160,size=16,ratio=10,labels=texture/shape,binary=yes,validation=30,test=30"
 
 EXPERIMENT = Experiment(
@@ -20,7 +20,11 @@ EXPERIMENT = Experiment(
     cells=[
         Cell("ResNet50", settings={"method": "ce"}, paper=PAPER["ResNet50"]),
         Cell(
-            "ResNet50 + CRL", settings={"method": "crl"}, paper=PAPER["ResNet50 + CRL"], against="ResNet50", choose=ETAS
+            "ResNet50 + CRL",
+            settings={"method": "crl"},
+            paper=PAPER["ResNet50 + CRL"],
+            against="ResNet50",
+            choose=CHOSEN["CRL"],
         ),
     ],
     quick={**QUICK_LABELS, "data": GROUPS_OF_LABELS},

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rectifier.reproduce.outcome import Outcome
     from rectifier.runs.folder import Run
 
+Where = tuple[str, str]
+"""A row and a column."""
+
 Settings = Mapping[str, Any]
 PaperValue = float | Mapping[str, float] | None
 """What the paper has, in percent: a number, or one for each label and perhaps for ``mean``."""
@@ -46,7 +49,7 @@ class Cell:
     column: str = ""
     settings: Settings = field(default_factory=dict)
     paper: PaperValue = None
-    against: str | tuple[str, str] | None = None
+    against: str | Where | None = None
     control_of: str | None = None
     control_when: Settings = field(default_factory=dict)
     choose: Mapping[str, Sequence[Any]] = field(default_factory=dict)

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rectifier import atomic, check
-from rectifier.reproduce.experiment import place_name
+from rectifier.reproduce.experiment import Where, place_name
 from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record
 from rectifier.runs.atomic import read_json
-
-Where = tuple[str, str]
-"""A row and a column."""
 
 BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 

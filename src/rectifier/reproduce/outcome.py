@@ -10,7 +10,7 @@ from typing import Any
 from rectifier.compare import difference, estimate
 from rectifier.compare.outcome import Difference, Estimate
 from rectifier.evaluation import own_rule
-from rectifier.reproduce.experiment import Cell, Experiment
+from rectifier.reproduce.experiment import Cell, Experiment, Where
 from rectifier.reproduce.records import Record
 
 BALANCED = "class_balanced_accuracy"
@@ -38,8 +38,8 @@ class Outcome:
 
     name: str
     experiment: Experiment
-    records: Mapping[tuple[str, str], Mapping[int, Record]]
-    chosen: Mapping[tuple[str, str], Mapping[str, Any]]
+    records: Mapping[Where, Mapping[int, Record]]
+    chosen: Mapping[Where, Mapping[str, Any]]
     found: Mapping[str, Any]
     folder: Path
     diverged: Sequence[tuple[str, str, int]] = ()
@@ -119,7 +119,7 @@ class Outcome:
         hashes = {seed: record["data"]["split_hash"] for seed, record in theirs.items()}
         return [str(seed) for seed, record in ours.items() if record["data"]["split_hash"] == hashes.get(seed)]
 
-    def grid(self, where: tuple[str, str]) -> Mapping[str, Sequence[Any]]:
+    def grid(self, where: Where) -> Mapping[str, Sequence[Any]]:
         """Return what validation chose from: for a cell, or for all of a column how they are trained."""
         row, column = where
         return self.experiment.recipe if row == ALL else self.experiment.cell(row, column).choose

@@ -40,18 +40,17 @@ def _cells(outcome: Outcome, rule: str, beside: str | None) -> str:
     rows = list(dict.fromkeys(cell.row for cell in cells))
     width = 1 if beside is None else 2  # ours alone, or with the other number
     heads = ["", *(head for column in columns for head in (column or "ours", f"{column} {beside}".strip())[:width])]
-    lines = []
+    named: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
         there = {cell.column: cell for cell in cells if cell.row == row}
-        pairs = [_pair(outcome, there.get(column), rule) for column in columns]
-        lines.append([row, *(text for pair in pairs for text in pair[:width])])
+        named[row] = [_pair(outcome, there.get(column), rule) for column in columns]
         if any(cell.against for cell in there.values()):
-            pairs = [_gain_pair(outcome, there.get(column), rule) for column in columns]
-            lines.append([f"{row}, gain", *(text for pair in pairs for text in pair[:width])])
+            named[f"{row}, gain"] = [_gain_pair(outcome, there.get(column), rule) for column in columns]
         for control in dict.fromkeys(cell.row for cell in cells if cell.control_of == row):
-            pairs = [(_over_control(outcome, there.get(column), control, rule), "") for column in columns]
-            if any(pair[0] for pair in pairs):
-                lines.append([f'{row}, over "{control}"', *(text for pair in pairs for text in pair[:width])])
+            texts = [_over_control(outcome, there.get(column), control, rule) for column in columns]
+            if any(texts):
+                named[f'{row}, over "{control}"'] = [(text, "") for text in texts]
+    lines = [[name, *(text for pair in pairs for text in pair[:width])] for name, pairs in named.items()]
     return f"## {RULE_WORDS[rule]}\n\n{markdown_table(heads, lines)}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rectifier import check, console
 from rectifier.compare.suite import Planned, RunGroup, missing_groups, train_group
 from rectifier.config import Config
-from rectifier.reproduce.experiment import PICTURES, Cell, Experiment, Laboratory
+from rectifier.reproduce.experiment import PICTURES, Cell, Experiment, Laboratory, Where
 from rectifier.reproduce.folders import Again, folder_of
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.ledger import Ledger, Place
@@ -23,8 +23,6 @@ from rectifier.training import data_settings, fingerprints
 
 CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
-
-Where = tuple[str, str]
 
 
 @dataclass(frozen=True)
