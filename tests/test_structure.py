@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_imports_point_downwards(path: Path) -> None:
     room = inside.parts[0].removesuffix(".py")
     assert room in HEIGHT, f"{room} is no room of the design: give it a place in ROWS"
     assert not wrong_imports(path.read_text(), room, inside.parts[:-1])
+
+
+def test_every_room_is_in_the_table_for_contributors() -> None:
+    table = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
+    first_column = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
+    rooms = {room for room in HEIGHT if (SOURCE / room).is_dir() or (SOURCE / f"{room}.py").exists()} - {"__main__"}
+    named = {name.rstrip("/").removesuffix(".py") for name in re.findall(r"`(.+?)`", first_column)}
+    assert named == rooms
 
 
 @pytest.mark.parametrize(
