@@ -923,6 +923,26 @@ def test_a_run_whose_folder_was_lost_keeps_its_record(tmp_path: Path, theatre: T
     assert outcome.values(outcome.experiment.cell("CRL"), "argmax") == {"0": 0.5, "1": 0.5}
 
 
+def test_what_is_measured_in_other_trainings_than_those_scored_is_told(tmp_path: Path, theatre: Theatre) -> None:
+    told = "in a second training, which is not, or not known to be, the one that is scored: 2 of 4 runs"
+    experiment = made(measure=Measure(), show=shown)
+    reproduce("one", made(), request(tmp_path))
+    for score, apart in ((0.5, False), (0.9, True)):  # trained once more: to the same end, and to another
+        shutil.rmtree(tmp_path / "runs")
+        theatre.scores = lambda _, score=score: (score, score)
+        outcome = reproduce("two", experiment, request(tmp_path))
+        crl = [run["key"] for run in content(tmp_path, "two")["runs"] if run["row"] == "CRL"]
+        assert outcome.measured_apart == content(tmp_path, "two")["measured_apart"] == (sorted(crl) if apart else [])
+        page = tmp_path / "results" / "two.md"
+        assert (told in page.read_text(encoding="utf-8")) == apart
+        before = page.read_bytes()
+        reproduce("two", experiment, request(tmp_path, train=False))
+        assert page.read_bytes() == before
+        (tmp_path / "results" / "two.json").unlink()
+    shutil.rmtree(tmp_path / "runs")
+    assert reproduce("two", experiment, request(tmp_path, again=True)).measured_apart == []
+
+
 def test_a_measurement_that_asks_for_a_cell_that_is_not_there(tmp_path: Path, theatre: Theatre) -> None:
     def measure(laboratory: Laboratory) -> dict[str, Any]:
         return {"runs": len(laboratory.runs("CLR", ""))}

@@ -114,7 +114,8 @@ _TOLD = (
 def _remarks(outcome: Outcome) -> list[str]:
     """Name the runs that diverged, and those whose networks have stopped looking at their images, for some labels.
 
-    And count those that have come since the last measurement beside scores, which needs all runs.
+    And count those that have come since the last measurement beside scores, which needs all runs, and those of which
+    another training was measured than the one that is scored.
     """
     blind = [
         f"{place_name(where)}, seed {seed} ({check.amount(record['blind'], 'label')})"
@@ -124,12 +125,15 @@ def _remarks(outcome: Outcome) -> list[str]:
     ]
     diverged = [f"{place_name(where)}, seed {seed}" for *where, seed in outcome.diverged]
     keys = {record["key"] for record in outcome.all_records} if outcome.found else set()
-    unmeasured = len(keys.difference(outcome.measured_in))
+    unmeasured, apart = len(keys.difference(outcome.measured_in)), len(keys.intersection(outcome.measured_apart))
     told = {
         "Logits that are the same for every image": blind,  # they are in the means
         "Diverged, and in no mean": diverged,
         "Runs that are in the scores alone, and not in what is measured beside them": (
             [str(unmeasured)] if unmeasured else []
+        ),
+        "Measured beside scores in a second training, which is not, or not known to be, the one that is scored": (
+            [f"{apart} of {len(keys)} runs"] if apart else []
         ),
     }
     return [f"**{words}: {'; '.join(runs)}.**" for words, runs in told.items() if runs]

@@ -29,6 +29,7 @@ class Ledger:
         content: dict[str, Any] = read_json(path) if path.is_file() else {}
         self.found: dict[str, Any] = content.get("found") or {}  # beside scores
         self.measured_in: list[str] = content.get("measured") or []  # the runs that it was found in
+        self.measured_apart: list[str] = content.get("measured_apart") or []  # of these, those in a second training
         own = {one["key"]: one for part in LISTS for one in content.get(part, ())}
         known = {} if again else recorded
         if not scored:
@@ -86,7 +87,7 @@ class Ledger:
         runs: dict[str, Record] = {}
         for (row, column, _), record in current.items():
             runs.setdefault(record["key"], placed(record, row, column))  # two cells may share it
-        found = {"found": self.found, "measured": self.measured_in}
+        found = {"found": self.found, "measured": self.measured_in, "measured_apart": self.measured_apart}
         candidates = [one for key, one in self._candidates.items() if key not in runs]
         lists = {"runs": runs.values(), "candidates": candidates, "superseded": self.superseded(current)}
         write_results(self.path, {**facts, **found}, lists)

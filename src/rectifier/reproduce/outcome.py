@@ -34,6 +34,7 @@ class Outcome:
         diverged: row, column and seed of runs that have no scores because they diverged.
         superseded: records of settings that the experiment no longer has.
         measured_in: the runs that ``found`` was found in, by their keys.
+        measured_apart: those of them of which it was found in another training than the one that is scored.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Outcome:
     diverged: Sequence[tuple[str, str, int]] = ()
     superseded: Sequence[Record] = ()
     measured_in: Sequence[str] = ()
+    measured_apart: Sequence[str] = ()
 
     def values(
         self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED

@@ -47,10 +47,14 @@ def record_of(run: Run) -> Record:
         **_made(run),
         "blind": len(blind_labels(run.predictions("validation"))),
         "preferred_rule": metrics["preferred_rule"],
-        # What validation thinks of the run under that rule: of tuned offsets, by samples they were not tuned on.
-        "liking": _rounded(run.rules["validation"][metrics["preferred_rule"]]),
+        "liking": liking_of(run),
         **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
     }
+
+
+def liking_of(run: Run) -> float | None:
+    """Return what validation thinks of a run under the rule it prefers: of offsets, by samples not tuned on."""
+    return _rounded(run.rules["validation"][run.rules["preferred"]])
 
 
 def diverged_record(run: Run, reason: str) -> Record:

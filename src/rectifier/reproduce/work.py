@@ -16,7 +16,7 @@ from rectifier.reproduce.folders import Again, folder_of
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.ledger import Ledger, Place
 from rectifier.reproduce.outcome import ALL, Outcome
-from rectifier.reproduce.records import Record, diverged_record, key_of, record_of
+from rectifier.reproduce.records import Record, diverged_record, key_of, liking_of, record_of
 from rectifier.reproduce.views import headline
 from rectifier.runs.folder import Run
 from rectifier.training import data_settings, fingerprints
@@ -249,6 +249,7 @@ class _Work:
         wanted, ledger = sorted(self._keys(self._seeds).values()), self._ledger
         cells = self._experiment.cells
         if not cells or not ledger.found or wanted != ledger.measured_in or self._request.again:
+            ledger.measured_apart = []
             ledger.found, ledger.measured_in = self._measured(), wanted
 
     def _measured(self) -> dict[str, Any]:
@@ -271,7 +272,11 @@ class _Work:
         sound = [key for key in configs if key not in self._ledger or "diverged" not in self._ledger[key]]
         planned = [self._planned(key, configs[key]) for key in sound]
         self._train(planned)
-        return [Run(run.folder) for run in planned if Run(run.folder).is_finished]
+        runs = {key: Run(run.folder) for key, run in zip(sound, planned, strict=True) if Run(run.folder).is_finished}
+        # A lost run keeps its record, and on a GPU what is looked at in its place is another.
+        other = [key for key, run in runs.items() if liking_of(run) != self._ledger[key]["liking"]]
+        self._ledger.measured_apart = sorted({*self._ledger.measured_apart, *other})
+        return list(runs.values())
 
     # Results.
 
@@ -288,7 +293,7 @@ class _Work:
         diverged = [place for place, record in current.items() if "diverged" in record]
         ledger, results = self._ledger, self._request.results
         chosen = {(ALL, column): values for column, values in self._recipes.items()} | self._chosen
-        beside = (diverged, ledger.superseded(current), ledger.measured_in)
+        beside = (diverged, ledger.superseded(current), ledger.measured_in, ledger.measured_apart)
         return Outcome(self._name, self._experiment, records, chosen, ledger.found, results, *beside)
 
     def _write(self) -> None:
