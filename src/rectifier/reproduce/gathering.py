@@ -66,7 +66,7 @@ def _training(outcome: Outcome) -> list[str]:
 def _settings(record: Record) -> dict[str, Any]:
     """Return what a page tells of how a run was trained."""
     config = record["config"]
-    told = {name: config.get(name) for name in _TOLD}
+    told = {name: _BY_DEFAULT.get(name) if config.get(name) is None else config[name] for name in _TOLD}
     if told["optimizer"] != "sgd":
         told["momentum"] = None
     return {**told, "precision": record["precision"], **{k: v for k, v in config.items() if k.startswith("method.")}}
@@ -109,6 +109,7 @@ _TOLD = (
     *("data", "size", "network", "network.dropout", "epochs", "batch_size"),
     *("optimizer", "lr", "momentum", "weight_decay", "schedule", "warmup", "padding", "flip", "select"),
 )
+_BY_DEFAULT = {"padding": "an eighth of a side", "flip": "where labels bear it"}
 
 
 def _remarks(outcome: Outcome) -> list[str]:
