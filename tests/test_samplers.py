@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from cases import Batch, batches, make_batch
-from rectifier import LabelSpace, samplers
+from rectifier import LabelSpace
 from rectifier.quintuplets import QuintupletSampler
 from rectifier.samplers import (
     ClassBalancedSampler,
@@ -27,6 +27,7 @@ from rectifier.samplers import (
     ProgressiveSampler,
     SquareRootSampler,
     UniformSampler,
+    class_batches,
 )
 
 
@@ -460,7 +461,7 @@ def test_every_batch_keeps_its_promise(batch: Batch, data: Any) -> None:
 @given(present=st.integers(1, 12), data=st.data(), batches=st.integers(1, 60), seed=st.integers(0, 10**6))
 def test_classes_take_turns(present: int, data: Any, batches: int, seed: int) -> None:
     classes = data.draw(st.integers(1, present))
-    turns = samplers._turns(batches, classes, present, torch.Generator().manual_seed(seed)).tolist()
+    turns = class_batches._turns(batches, classes, present, torch.Generator().manual_seed(seed)).tolist()
     assert len(turns) == batches
     seen = [0] * present
     for row in turns:
@@ -473,7 +474,7 @@ def test_classes_take_turns(present: int, data: Any, batches: int, seed: int) ->
 def test_all_allowed_turns_are_equally_likely() -> None:
     """Two of three classes a batch: the first two are a free choice of 6 and the third the one left over, who then
     meets either of the first two, before the others come in either free order."""
-    found = Counter(str(samplers._turns(3, 2, 3, torch.Generator().manual_seed(s)).tolist()) for s in range(2400))
+    found = Counter(str(class_batches._turns(3, 2, 3, torch.Generator().manual_seed(s)).tolist()) for s in range(2400))
     assert len(found) == 6 * 2 * 2
     assert all(abs(n - 100) < 50 for n in found.values())
 

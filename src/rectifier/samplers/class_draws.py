@@ -1,0 +1,118 @@
+"""Samples drawn with replacement, class by class: all alike, by the root of their size, or ever more alike."""
+
+from __future__ import annotations
+
+import math
+from typing import Unpack
+
+import torch
+from torch import Generator, Tensor
+
+from rectifier import check
+from rectifier.columns import Sizes
+from rectifier.samplers.epoch import Common, EpochSampler
+from rectifier.samplers.present import present_classes
+
+
+class ClassBalancedSampler(EpochSampler[int]):
+    """Draw with replacement: a label, then one of its classes, then one of that class's samples, all uniformly.
+
+    Classes without a sample and labels without a class are passed over. ``samples`` is the length of an epoch, by
+    default the number of samples there are.
+
+    >>> targets = torch.tensor([0] * 90 + [1] * 10)
+    >>> drawn = targets[ClassBalancedSampler(targets, samples=10_000).plan()]
+    >>> abs(drawn.double().mean() - 0.5).item() < 0.03
+    True
+    """
+
+    def __init__(
+        self, targets: Tensor, sizes: Sizes | None = None, *, samples: int | None = None, **common: Unpack[Common]
+    ) -> None:
+        self._present = present_classes(targets, sizes)
+        self._members = self._present.members()
+        self.samples = len(self._present.own) if samples is None else samples
+        super().__init__(**common)
+
+    def complaints(self) -> list[str | None]:
+        return [check.number("samples", self.samples, "a positive integer", check.is_count(self.samples))]
+
+    def length(self) -> int:
+        return int(self.samples)
+
+    def class_weights(self) -> Tensor:
+        """Return how often each class that has samples is drawn within its label, in any scale: float64 ``(C,)``."""
+        return torch.ones(len(self._present.counts), dtype=torch.float64)
+
+    def draw(self, generator: Generator) -> Tensor:
+        shares = self._present.shares(self.class_weights())
+        drawn = torch.multinomial(shares, self.total, replacement=True, generator=generator)
+        # The remainder of so large a number is as good as uniform, and unlike a scaled fraction never out of range.
+        place = torch.randint(2**62, (self.total,), generator=generator) % self._present.counts[drawn]
+        return self._members[self._present.starts[drawn] + place]
+
+
+class SquareRootSampler(ClassBalancedSampler):
+    """Draw as ``ClassBalancedSampler`` does, but a class of n samples with probability proportional to sqrt(n).
+
+    >>> targets = torch.tensor([0] * 90 + [1] * 10)
+    >>> drawn = targets[SquareRootSampler(targets, samples=10_000).plan()]
+    >>> abs(drawn.double().mean() - 0.25).item() < 0.03
+    True
+    """
+
+    def class_weights(self) -> Tensor:
+        return self._present.counts.double().sqrt()
+
+
+class ProgressiveSampler(ClassBalancedSampler):
+    """Go from natural to balanced classes over ``epochs`` epochs (Kang et al. 2020, "Decoupling").
+
+    A class of n samples is drawn with probability (1 - t) n / sum(n) + t / C, C the number of classes of its label; t
+    runs from 0 at the first epoch to 1 at the last and stays there. A single epoch is the first.
+
+    >>> targets = torch.tensor([0] * 90 + [1] * 10)
+    >>> sampler = ProgressiveSampler(targets, epochs=11, samples=10_000)
+    >>> sampler.set_epoch(5)
+    >>> abs(targets[sampler.plan()].double().mean() - 0.3).item() < 0.03
+    True
+    """
+
+    def __init__(
+        self,
+        targets: Tensor,
+        sizes: Sizes | None = None,
+        *,
+        epochs: int,
+        samples: int | None = None,
+        **common: Unpack[Common],
+    ) -> None:
+        self.epochs = epochs
+        super().__init__(targets, sizes, samples=samples, **common)
+
+    def complaints(self) -> list[str | None]:
+        wrong = check.number("epochs", self.epochs, "a positive integer", check.is_count(self.epochs))
+        return [wrong, *super().complaints()]
+
+    def class_weights(self) -> Tensor:
+        t = min(self.epoch / max(self.epochs - 1, 1), 1.0)
+        natural = self._present.shares(self._present.counts.double())
+        return torch.lerp(natural, self._present.shares(super().class_weights()), t)
+
+
+class CurriculumSampler(ProgressiveSampler):
+    """Go from natural to balanced classes as dynamic curriculum learning does (Wang et al. 2019).
+
+    A class of n samples is drawn with probability proportional to n^g, where g falls from 1 to 0 over ``epochs``, as a
+    quarter of a cosine: rare classes come late.
+
+    >>> targets = torch.tensor([0] * 900 + [1] * 100)
+    >>> sampler = CurriculumSampler(targets, epochs=4, samples=10_000)
+    >>> sampler.set_epoch(2)  # g is a half
+    >>> abs(targets[sampler.plan()].double().mean() - 0.25).item() < 0.03
+    True
+    """
+
+    def class_weights(self) -> Tensor:
+        g = math.cos(math.pi / 2 * min(self.epoch / max(self.epochs - 1, 1), 1.0))
+        return self._present.counts.double() ** g
