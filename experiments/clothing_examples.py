@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from rectifier import console
 from rectifier.compare import PREFERRED, difference, estimate
 from rectifier.reproduce import Experiment, Laboratory, Outcome, answers, pictures, views
 from rectifier.runs.folder import Run
@@ -12,18 +13,25 @@ from .recipes import FASHION, QUICK_LABELS
 BASE, OTHER = "MTCT", "CRL"
 SHOWN = 12
 RULES = ("argmax", PREFERRED)
+NOT_SHOWN = " (Which answers these are is not recorded here: `--again` trains these runs once more, and draws it.)"
 
 
 def measure(laboratory: Laboratory) -> dict:
     runs = {row: laboratory.runs(row, "") for row in (BASE, OTHER)}
-    _draw(runs[OTHER][0], laboratory)
-    return {row: {str(run.config.seed): _shares(run) for run in own} for row, own in runs.items()}
+    first = runs[OTHER][0]
+    said = answers.first_answers(first, first.predictions("test"), SHOWN, PREFERRED)
+    shares = {row: {str(run.config.seed): _shares(run) for run in own} for row, own in runs.items()}
+    return {**shares, "shown": said}
 
 
-def _draw(run: Run, laboratory: Laboratory) -> None:
-    said = answers.first_answers(run, run.predictions("test"), SHOWN, PREFERRED)
-    images = pictures.read_images(pictures.open_images(run, laboratory.data_root), list(said))
-    answers.draw_answers(images, list(said.values()), laboratory.pictures / "clothing-examples.png")
+def draw(laboratory: Laboratory) -> None:
+    said = laboratory.before.get("shown")
+    if said is None:
+        console.say("Which answers the picture shows is not recorded: with --again it is found and drawn.")
+        return
+    images = pictures.read_images(pictures.open_images(laboratory.config(OTHER, ""), laboratory.data_root), list(said))
+    own = [[answers.Answer(*one) for one in those] for those in said.values()]
+    answers.draw_answers(images, own, laboratory.pictures / "clothing-examples.png")
 
 
 def _shares(run: Run) -> dict[str, dict[str, float]]:
@@ -35,7 +43,7 @@ def show(outcome: Outcome) -> str:
     parts = [
         f"{pictures.whereabouts('clothing-examples')}; the photographs are not ours to put here. It shows the first"
         f" {SHOWN} test images with the answers of {OTHER}, first seed, under the rule that validation prefers, wrong"
-        " ones in red.",
+        f" ones in red.{'' if 'shown' in outcome.found else NOT_SHOWN}",
         "Right answers in percent of the test images that have the label; classes count by their images here, so that"
         " rare ones hardly count.",
     ]
@@ -64,4 +72,5 @@ EXPERIMENT = Experiment(
     cells=[cell for cell in ALL_CELLS if cell.row in (BASE, OTHER)],
     quick=QUICK_LABELS,
     measure=measure,
+    draw=draw,
 )

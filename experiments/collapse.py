@@ -77,8 +77,9 @@ def show(outcome: Outcome) -> str:
 EXPERIMENT = Experiment(
     title="CRL that ends in constant answers, on CelebA: divergence, dead units, or something else",
     source="Beyond the paper: when CRL helps",
-    about=(
-        "Ten epochs. Where it happens, features hardly differ from image to image, rectification rests at its margin,"
+    about=("Ten epochs, with more weight of CRL than tables have, and with what might keep it from harm."),
+    finding=(
+        "Where it happens, features hardly differ from image to image, rectification rests at its margin,"
         " and many units are dead, but not all: hard mining among features that mean nothing yet pulls them to a point,"
         " as is known from triplet losses. Nothing diverges."
     ),

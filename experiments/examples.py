@@ -14,18 +14,20 @@ def measure(laboratory: Laboratory) -> dict:
     others = {run.config.seed: run for run in laboratory.runs(OTHER, "")}
     pairs = [(run, others[run.config.seed]) for run in laboratory.runs(BASE, "") if run.config.seed in others]
     found = pictures.count_exchanges(pairs, views.RULE_WORDS, LABELS)
-    shown = pictures.find_examples(*pairs[0], DRAWN)
-    data = pictures.open_images(pairs[0][0], laboratory.data_root)
+    return {**found, "shown": pictures.find_examples(*pairs[0], DRAWN)}
+
+
+def draw(laboratory: Laboratory) -> None:
+    found, data = laboratory.before, pictures.open_images(laboratory.config(BASE, ""), laboratory.data_root)
     rows = [
         pictures.ExampleRow(
             f"{_name(one)}\n1:{one['ratio']:,.0f}".replace("_", " "),
-            *(pictures.read_images(data, shown[one["label"]][kind]) for kind in ("found", "lost")),
+            *(pictures.read_images(data, found["shown"][one["label"]][kind]) for kind in ("found", "lost")),
         )
         for one in found["labels"][:DRAWN]
     ]
     heads = (f"missed by {BASE}, found by {OTHER}", f"found by {BASE}, missed by {OTHER}")
     pictures.draw_examples(rows, heads, laboratory.pictures / "examples.png")
-    return {**found, "shown": shown}
 
 
 def _name(one: dict) -> str:
@@ -73,4 +75,5 @@ EXPERIMENT = Experiment(
     cells=[cell for cell in ALL_CELLS if cell.row in (BASE, OTHER)],
     quick=QUICK_LABELS,
     measure=measure,
+    draw=draw,
 )

@@ -2,7 +2,7 @@
 
 from rectifier.reproduce import Cell, Experiment, views
 
-from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL
+from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL, small_classes
 
 GAMMAS = (0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -17,7 +17,7 @@ EXPERIMENT = Experiment(
     show=views.curve(
         "gamma",
         "The paper's numbers are in a picture, which its text does not repeat; it sees gains at every gamma, and no"
-        " clear trend.",
+        " clear trend. At gamma 1 its Table 9 has 42.1, and 45.2 with CRL, by argmax.",
     ),
     settings={**CIFAR, "epochs": 30},
     cells=[
@@ -30,6 +30,7 @@ EXPERIMENT = Experiment(
                 **({"eta": 0.5} if method == "crl" else {}),
             },
             against=(f"{gamma:g}", "CE") if method == "crl" else None,
+            quick=small_classes(round(20 * gamma)),
         )
         for column, method in (("CE", "ce"), ("CRL", "crl"))
         for gamma in GAMMAS

@@ -5,7 +5,7 @@ from rectifier.reproduce import Cell, Experiment, views
 from .methods import CHOSEN, LMLE
 from .paper import MINING as PAPER
 from .paper import XDOMAIN
-from .recipes import FASHION, FASHION_ETA, QUICK_LABELS
+from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="Hard mining and joint learning",
@@ -18,11 +18,11 @@ EXPERIMENT = Experiment(
     settings=FASHION,
     cells=[
         Cell("MTCT", "fashion", {"method": "ce"}, XDOMAIN["MTCT"]),
-        Cell("CRL", "fashion", {"method": "crl", "eta": FASHION_ETA}, PAPER["CRL"], against="MTCT"),
+        Cell("CRL", "fashion", {"method": "crl", "eta": GENTLE_ETA}, PAPER["CRL"], against="MTCT"),
         Cell(
             "CRL without hard mining",
             "fashion",
-            {"method": "crl", "eta": FASHION_ETA, "mining": "random"},
+            {"method": "crl", "eta": GENTLE_ETA, "mining": "random"},
             PAPER["CRL without hard mining"],
             against="MTCT",
             control_of="CRL",

@@ -4,9 +4,9 @@ from rectifier.reproduce import Cell, Experiment, Outcome, views
 from rectifier.reproduce.times import time_remark, time_table, times_of
 
 from .paper import SCOPE, SCOPE_HOURS, XDOMAIN
-from .recipes import FASHION, FASHION_ETA, QUICK_LABELS
+from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
 
-CRL = {"method": "crl", "eta": FASHION_ETA}
+CRL = {"method": "crl", "eta": GENTLE_ETA}
 ROWS = {"minority classes": "minority", "all classes": "all"}
 
 

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows has none; claims are not held there
+    fcntl = None  # type: ignore[assignment]
+
 _DRAFT = ".tmp"
 
 
@@ -36,3 +41,30 @@ def write_bytes(path: Path, content: bytes | memoryview, *, durable: bool = Fals
 def is_draft(path: Path) -> bool:
     """Say whether a file is what a kill left of the writing of another."""
     return path.name.startswith(".") and path.name.endswith(_DRAFT)
+
+
+@contextmanager
+def claimed(folder: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold a folder for this process as long as the block runs; say whether it is ours.
+
+    A claim leaves no file, and ends with the process, however that ends. It keeps out those who claim it, too. With
+    ``wait`` it begins when the others have ended; without, it is False as long as somebody has the folder.
+    """
+    if fcntl is None:
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        yield _locked(handle, wait)
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int, wait: bool) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True

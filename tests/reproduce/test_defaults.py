@@ -7,40 +7,61 @@ import importlib
 import inspect
 import json
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from torch import nn
 
 import rectifier.losses
-from rectifier import quintuplets, samplers
+import rectifier.samplers
+from rectifier import mixing, quintuplets
 from rectifier.config import Config
+from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
 from rectifier.reproduce import records
 from rectifier.reproduce.records import key_of
+from rectifier.samplers import EpochSampler
 
-DIGEST = "e1e8b7529951"
+DIGEST = "86cf18014b42"
 VERSION = 1
 
 
-def classes() -> Iterator[type]:
-    """Yield the losses and samplers."""
-    names = [one.name for one in pkgutil.iter_modules(rectifier.losses.__path__)]
-    for module in (*(importlib.import_module(f"rectifier.losses.{name}") for name in names), samplers, quintuplets):
-        for _, member in inspect.getmembers(module, inspect.isclass):
-            if member.__module__ == module.__name__ and issubclass(member, nn.Module | samplers.EpochSampler):
+def members() -> Iterator[Callable[..., Any]]:
+    """Yield the losses, samplers and ways to mix, and the functions they are made of."""
+    packages = (rectifier.losses, rectifier.samplers)
+    inside = [
+        f"{package.__name__}.{one.name}" for package in packages for one in pkgutil.iter_modules(package.__path__)
+    ]
+    for module in (*map(importlib.import_module, inside), quintuplets, mixing):
+        for name, member in inspect.getmembers(module):
+            counts = inspect.isfunction(member) or (
+                inspect.isclass(member) and issubclass(member, nn.Module | EpochSampler | mixing.Mixup)
+            )
+            if counts and not name.startswith("_") and member.__module__ == module.__name__:
                 yield member
 
 
-def defaults(function: object) -> dict[str, str]:
-    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+def defaults(function: Callable[..., Any]) -> dict[str, str]:
+    parameters = inspect.signature(function).parameters.values()
     return {one.name: repr(one.default) for one in parameters if one.default is not inspect.Parameter.empty}
+
+
+def fixed(build: Callable[..., Any]) -> list[str]:
+    """Return what is written into a method's builder: numbers, and what it was made with."""
+    numbers = sorted({repr(one) for one in build.__code__.co_consts if isinstance(one, float)})
+    around = inspect.getclosurevars(build).nonlocals
+    return [*numbers, *(f"{name} {getattr(value, '__name__', value)}" for name, value in sorted(around.items()))]
 
 
 def test_what_settings_stand_for_that_nobody_gave() -> None:
     """Where this fails because a default changed: raise ``records.VERSION``, and put both numbers here."""
-    told = {member.__name__: defaults(member) for member in classes()}
-    told |= {name: defaults(network.build) for name, network in NETWORKS.items()}
+    told: dict[str, Any] = {member.__name__: defaults(member) for member in members()}
+    told |= {name: [defaults(one.build), one.rate, one.shape] for name, one in NETWORKS.items()}
+    for name, method in METHODS.items():
+        filled = {slot: getattr(method, slot) for slot in ("classifier", "features", "posthoc", "decision")}
+        parts = {slot: [defaults(part.build), fixed(part.build)] for slot, part in method.parts.items()}
+        told[f"method {name}"] = {**filled, **parts}
     text = json.dumps(told, sort_keys=True, indent=1)
     assert (records.VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (VERSION, DIGEST), text
 

@@ -208,8 +208,8 @@ def test_what_validation_chose_is_told(tmp_path: Path) -> None:
     chosen = {("all", "small"): {"lr": 0.1}, ("crl", ""): {"eta": 0.5, "kappa": 5}}
     text = page(replace(outcome, experiment=experiment, chosen=chosen))
     (line,) = [line for line in text.splitlines() if line.startswith("Chosen on validation")]
-    assert "all small: lr 0.1 (of 0.01, 0.1)" in line  # so that one sees what is at an edge
-    assert "crl: eta 0.5 (of 0.1, 0.5), kappa 5 (of 5, 25)" in line
+    assert "all small: lr 0.1 (the largest of 0.01, 0.1)" in line  # one beyond the edge may be better
+    assert "crl: eta 0.5 (the largest of 0.1, 0.5), kappa 5 (the smallest of 5, 25)" in line
     assert "hours of training, without that of other choices. Every" in text
 
 
@@ -249,7 +249,7 @@ def test_a_page_without_runs_has_its_command_and_what_was_found(tmp_path: Path) 
 def test_a_page_enters_the_list(tmp_path: Path) -> None:
     outcome = shown(tmp_path)
     (tmp_path / "made.json").write_text(
-        json.dumps({"experiment": "made", "title": "A title", "runs": [{"seconds": 9.0}] * 2})
+        json.dumps({"experiment": "made", "title": "A title", "runs": [{"key": "a", "seconds": 9.0}] * 2})
     )
     page(outcome)
     assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2", "0.01"]]

@@ -66,7 +66,7 @@ def write(
 
 def test_runs_of_one_seed_and_unlike_splits_are_no_pair() -> None:
     outcome = made_outcome([CE, CRL], 4)
-    outcome.records["CRL", ""][2]["data"]["split_hash"] = "another"
+    outcome.records["CRL", ""][2]["data"]["fingerprint"] = "another"
     for found in (outcome.gain(CRL, "argmax"), outcome.gain_of(CRL, "argmax", ["hat", "bald"])):
         assert found is not None
         assert found["seeds"] == [0, 1, 3]

@@ -30,7 +30,7 @@ def made_record(
     return {
         "key": f"{draw.randrange(16**12):012x}",
         "seed": seed,
-        "data": {"split_hash": "0123456789abcdef", "ratios": dict(ratios)},
+        "data": {"split_hash": "0123456789abcdef", "fingerprint": "fedcba", "ratios": dict(ratios)},
         "precision": "32",
         "parameters": 1000,
         "hardware": "an abacus",

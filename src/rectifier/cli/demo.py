@@ -35,7 +35,7 @@ def demo(
     ),
     seeds: Annotated[int, typer.Option("--seeds", help="How many.")] = SEEDS,
 ) -> None:
-    """Train four methods on imbalanced digits and compare them: a first look, in a minute."""
+    """Train four methods on imbalanced digits and compare them: a first look, in half a minute."""
     import torch
     from rich.console import Console
 

@@ -32,7 +32,10 @@ def reproduce(
     results: Annotated[
         Path | None,
         typer.Option(
-            "--results", metavar="DIR", help="For NAME.json, NAME.md and figures.", show_default="results; OUT/quick"
+            "--results",
+            metavar="DIR",
+            help="For NAME.json, NAME.md and figures.",
+            show_default="results, of the checkout if experiments are; OUT/quick",
         ),
     ] = None,
     only: Annotated[
@@ -55,11 +58,14 @@ def reproduce(
 ) -> None:
     """Reproduce tables and figures of the paper: what is missing is trained, and the paper's numbers stand beside."""
     from rectifier import check
+    from rectifier.data.sources import MissingDataError
     from rectifier.reproduce import find_experiments, load_experiment
     from rectifier.reproduce.work import Request, only_what_each_has
     from rectifier.reproduce.work import reproduce as run
 
     there = find_experiments(experiments)
+    # Results lie here, or beside the checkout's own experiments where these are run from elsewhere.
+    beside = Path() if experiments else next(iter(there.values())).parent.parent
     if not names:
         if quick or show or again or only:
             check.fail("NAME", "an experiment, or all", "none; rectifier reproduce lists them")
@@ -75,7 +81,7 @@ def reproduce(
     own = only_what_each_has(loaded, only or ())
     given = {"accelerator": accelerator, "data_root": str(data_root) if data_root else None, "step": step}
     request = Request(
-        results=results or (out / "quick" if quick else Path("results")),
+        results=results or (out / "quick" if quick else beside / "results"),
         runs=out / ("quick-runs" if quick else "runs"),
         settings={key: value for key, value in given.items() if value is not None},
         seeds=seeds,
@@ -83,17 +89,19 @@ def reproduce(
         again=again,
         together=together,
         train=not show,
+        experiments=experiments,
     )
     left: dict[str, str] = {}
     for name, experiment in loaded.items():
         if only and not own[name]:
+            console.say(f"{name}: left alone, no row or column has {' or '.join(only)}.")
             continue
         try:
             kept(partial(run, name, experiment, replace(request, only=own[name])), None)
-        except FileNotFoundError as error:
+        except MissingDataError as error:
             if len(loaded) == 1:
                 hint = f"Without the data there is a small version: rectifier reproduce {name} --quick."
-                raise FileNotFoundError(f"{error} {hint}") from error
+                raise MissingDataError(f"{error} {hint}") from error
             left[name] = str(error)  # data that is not here keeps no other experiment from its own
             continue
         page = request.results / f"{name}.md"

@@ -45,6 +45,10 @@ SOURCES = {
 }
 
 
+class MissingDataError(FileNotFoundError):
+    """Data that is not where it was looked for."""
+
+
 def open_data(
     spec: str | Path,
     *,
@@ -80,7 +84,10 @@ def open_data(
     for key, value in typed.items():
         if takes[key] == "bool" and not isinstance(value, bool):
             check.fail(key, "true or false", repr(value))
-    data: ImageData = read(*arguments, **typed)
+    try:
+        data: ImageData = read(*arguments, **typed)
+    except FileNotFoundError as error:
+        raise MissingDataError(*error.args) from error
     return data
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,8 @@ def look(specs: Sequence[str], root: str | None) -> tuple[dict[str, Profile], di
 
 def _anywhere(text: str, root: Path) -> str:
     """Take one machine's folder out of a text that others read."""
-    return text.replace(str(root), "DATA_ROOT") if root.is_absolute() else text
+    behind = "" if root.is_absolute() else r"(?=/| \(--data-root)"  # else it may be any word
+    return re.sub(rf"(?<![\w./-]){re.escape(str(root))}{behind}", "DATA_ROOT", text)
 
 
 def not_here_text(not_here: Mapping[str, str], name: str) -> str:

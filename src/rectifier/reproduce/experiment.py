@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import rectifier
 from rectifier import check
 from rectifier.config import Config
-from rectifier.networks.registry import network_options
+from rectifier.networks.registry import NETWORKS, network_options
 from rectifier.presets import preset
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 Where = tuple[str, str]
 """A row and a column."""
+
+BALANCED = "class_balanced_accuracy"
+GROUPS = "group_top5"
+"""The metric of labels that come in groups: of a group's likeliest five, by group in place of labels."""
 
 Settings = Mapping[str, Any]
 PaperValue = float | Mapping[str, float] | None
@@ -43,6 +47,7 @@ class Cell:
             asked about; a table has the difference between the two.
         control_when: what validation must have chosen for that row; else this is no control of it.
         choose: settings with several values, of which validation chooses one before anything is scored on test.
+        quick: settings of the small version, over those of the experiment's.
     """
 
     row: str
@@ -53,6 +58,7 @@ class Cell:
     control_of: str | None = None
     control_when: Settings = field(default_factory=dict)
     choose: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -86,6 +92,7 @@ class Laboratory:
     before: Mapping[str, Any]  # what it found the last time, or nothing
     pictures: Path  # a folder for pictures that show images of the data, which stay where the data is
     runs: Callable[[str, str], list[Run]]  # the folders of a cell's runs, in the order of their seeds
+    config: Callable[[str, str], Config]  # what a cell trains, with its first seed
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,10 @@ class Experiment:
         quick: settings over all others but a cell's own rate, for a small version on generated data that runs in
             seconds.
         seeds: of each cell.
+        finding: what came out, in words, which stands below; not of the small version.
+        metric: what the gain in the list of results is of.
         measure: finds what is not in the runs' scores, as values for JSON.
+        draw: draws ``NAME.png`` among the pictures that show images of the data, from what was found ``before``.
         alone: trains one run after another, so that their times can be compared.
         scored: whether runs are scored on test; not where validation alone is asked.
     """
@@ -118,7 +128,10 @@ class Experiment:
     recipe: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     quick: Settings = field(default_factory=dict)
     seeds: int = 3
+    finding: str = ""
+    metric: str = BALANCED
     measure: Callable[[Laboratory], dict[str, Any]] | None = None
+    draw: Callable[[Laboratory], None] | None = None
     alone: bool = False
     scored: bool = True
 
@@ -127,9 +140,14 @@ class Experiment:
         if len(set(places)) < len(places):
             check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
         check.raise_all([check.number("seeds", self.seeds, "a positive integer", check.is_count(self.seeds))])
+        _check_no_seed("settings", self.settings)
         _check_choice("recipe", self.recipe)
         for cell in self.cells:
             _check_cell(cell)
+            for what, own in (("settings", cell.settings), ("choose", cell.choose)):
+                if twice := self.recipe.keys() & own.keys():
+                    wanted = "without what the recipe chooses for the whole column"
+                    check.fail(f"{what} of {cell.name!r}", wanted, ", ".join(sorted(twice)))
         for cell in self.cells:
             self.base(cell)
             self._check_control(cell)
@@ -166,7 +184,7 @@ class Experiment:
         settings = {**self.settings, **own}
         if quick:
             rate = {"lr": own["lr"]} if "lr" in own else {}
-            settings = _understood({**settings, **self.quick, **rate})
+            settings = _understood({**settings, **self.quick, **rate, **cell.quick})
         start = settings.pop("preset", None)
         data = settings.pop("data", None)
         begun = preset(start) if start else Config(data or "digits")
@@ -177,11 +195,10 @@ def _check_cell(cell: Cell) -> None:
     """Refuse at once what would be found out only when all is trained."""
     if not isinstance(cell.row, str) or not isinstance(cell.column, str):
         check.fail("row and column of a cell", "text", f"{cell.row!r}, {cell.column!r}")
-    for what, value in (("settings", cell.settings), ("control_when", cell.control_when)):
+    for what, value in (("settings", cell.settings), ("control_when", cell.control_when), ("quick", cell.quick)):
         if not isinstance(value, Mapping):
             check.fail(f"{what} of {cell.name!r}", "a mapping of settings to values", repr(value))
-    if "seed" in cell.settings:
-        check.fail(f"settings of {cell.name!r}", "without a seed: seeds are 0, 1, 2 and so on", repr(cell.settings))
+    _check_no_seed(f"settings of {cell.name!r}", cell.settings)
     _check_choice(f"choose of {cell.name!r}", cell.choose)
     numbers = cell.paper.values() if isinstance(cell.paper, Mapping) else [cell.paper]
     if not all(number is None or check.is_real(number) for number in numbers):
@@ -191,9 +208,15 @@ def _check_cell(cell: Cell) -> None:
 def _check_choice(what: str, choice: Mapping[str, Sequence[Any]]) -> None:
     if not isinstance(choice, Mapping):
         check.fail(what, "a mapping of settings to several values", repr(choice))
+    _check_no_seed(what, choice)
     for name, values in choice.items():
         if not isinstance(values, (list, tuple)) or not values:
             check.fail(f"{name} in {what}", "a list of values", repr(values))
+
+
+def _check_no_seed(what: str, settings: Settings) -> None:
+    if "seed" in settings:
+        check.fail(what, "without a seed: seeds are 0, 1, 2 and so on", repr(dict(settings)))
 
 
 def _understood(settings: dict[str, Any]) -> dict[str, Any]:
@@ -202,13 +225,19 @@ def _understood(settings: dict[str, Any]) -> dict[str, Any]:
     >>> _understood({"network": "mlp", "network.dropout": 0.5, "network.growth": 12})
     {'network': 'mlp', 'network.dropout': 0.5}
     """
-    known = {f"network.{name}" for name in network_options(settings["network"])} if "network" in settings else set()
+    begun = preset(settings["preset"]).network if "preset" in settings else Config("digits").network
+    network = settings.get("network", begun)
+    if network not in NETWORKS:  # of another library, which says itself what it does not know
+        return settings
+    known = {f"network.{name}" for name in network_options(network)}
     return {key: value for key, value in settings.items() if not key.startswith("network.") or key in known}
 
 
 def find_experiments(folder: Path | None = None) -> dict[str, Path]:
     """Return the files of all experiments by name: those of a folder, else of the checkout that one stands in."""
     near = [Path("experiments"), Path(rectifier.__file__).resolve().parents[2] / "experiments"]
+    if folder and any(folder.glob("*.py")) and not (folder / "__init__.py").is_file():
+        check.no_file(str(folder / "__init__.py"), "a file, which may be empty", "With it experiments are a package.")
     for place in [folder] if folder else near:
         if (place / "__init__.py").is_file():
             files = sorted(path for path in place.glob("*.py") if not path.stem.startswith("_"))

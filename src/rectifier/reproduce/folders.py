@@ -12,13 +12,13 @@ from rectifier.runs.folder import Run
 
 
 def folder_of(folder: Path, there: frozenset[str] | None) -> Path:
-    """Return the folder of a finished run of data with one of these fingerprints, else the one to train it in.
+    """Return the folder of a run of data with one of these fingerprints, a finished one if there is any.
 
     Of several the last, because a run that was trained anew has its record from there. None: whatever data it is of.
     """
-    finished = takewhile(lambda path: Run(path).is_finished, _numbered(folder))
-    own = [path for path in finished if there is None or Run(path).data["fingerprint"] in there]
-    return own[-1] if own else _unfinished(folder)
+    own = [path for path in takewhile(Path.exists, _numbered(folder)) if _is_of(path, there)]
+    finished = [path for path in own if Run(path).is_finished]
+    return [_new(folder), *own[-1:], *finished[-1:]][-1]
 
 
 class Again:
@@ -27,15 +27,17 @@ class Again:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._folders: dict[str, str] = read_json(path) if path.is_file() else {}
+        if not isinstance(self._folders, dict):
+            check.fail(str(path), "what --again has trained, by run", "another file: put it elsewhere")
         begun = sum(Run(path.parent / name).is_finished for name in self._folders.values())
         if begun:
             anew = f"{check.amount(begun, 'run')} trained anew already; without {path} it begins anew"
             console.say(f"--again was stopped before, and goes on: {anew}.")
 
-    def folder(self, key: str, folder: Path) -> Path:
-        """Return where a run is trained anew, beside what is finished of before."""
-        if key not in self._folders:
-            self._folders[key] = _unfinished(folder).name
+    def folder(self, key: str, folder: Path, there: frozenset[str] | None) -> Path:
+        """Return where a run is trained anew, beside what is there of before."""
+        if key not in self._folders or not _is_of(folder.with_name(self._folders[key]), there):
+            self._folders[key] = _new(folder).name
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, self._folders)
         return folder.with_name(self._folders[key])
@@ -45,8 +47,13 @@ class Again:
         self._path.unlink(missing_ok=True)
 
 
-def _unfinished(folder: Path) -> Path:
-    return next(path for path in _numbered(folder) if not Run(path).is_finished)
+def _is_of(folder: Path, there: frozenset[str] | None) -> bool:
+    """Say whether a run is of data with one of these fingerprints, or may become so: one that knows no data yet."""
+    return there is None or not (folder / "data.json").is_file() or Run(folder).data["fingerprint"] in there
+
+
+def _new(folder: Path) -> Path:
+    return next(path for path in _numbered(folder) if not path.exists())
 
 
 def _numbered(folder: Path) -> Iterator[Path]:

@@ -10,18 +10,22 @@ from typing import Any
 
 from rectifier import atomic, check
 from rectifier.reproduce.experiment import Where, place_name
+from rectifier.reproduce.ledger import OTHER_DATA, TRAINED_ANEW
 from rectifier.reproduce.outcome import Outcome
-from rectifier.reproduce.records import Record
-from rectifier.runs.atomic import read_json
+from rectifier.reproduce.records import Record, read_results
 
 BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 
 
-def write_page(outcome: Outcome, quick: bool) -> Path:
-    """Write what an experiment gave as Markdown, and enter it into the folder's list."""
+def write_page(outcome: Outcome, quick: bool, experiments: Path | None = None) -> Path:
+    """Write what an experiment gave as Markdown, and enter it into the folder's list.
+
+    ``experiments`` is the folder of the experiment, where it has to be named.
+    """
     outcome.folder.mkdir(parents=True, exist_ok=True)
     experiment = outcome.experiment
     command = f"rectifier reproduce {outcome.name}{' --quick' * quick}{_seeds_option(outcome, quick)}"
+    command += f" --experiments {experiments}" if experiments else ""
     parts = [f"# {experiment.title}", f"{experiment.source}. {experiment.about}"]
     if quick:
         parts.append(
@@ -31,6 +35,7 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
     measured = experiment.measure is None or outcome.found
     shown = experiment.show(outcome).strip() if measured else "Nothing is measured yet."
     parts.append(shown)
+    parts += [experiment.finding] if experiment.finding and outcome.records and not quick else []
     parts += [*_remarks(outcome), *_choices(outcome), *_looks_before(outcome), *_training(outcome)]
     parts.append(_provenance(outcome, command, shown))
     path = outcome.folder / f"{outcome.name}.md"
@@ -41,7 +46,9 @@ def write_page(outcome: Outcome, quick: bool) -> Path:
 
 def _seeds_option(outcome: Outcome, quick: bool) -> str:
     """Return the option that gives as many seeds as there are, where the experiment asks for another number."""
-    there = max(map(len, outcome.records.values()), default=0)
+    by_cell = Counter((row, column) for row, column, _ in outcome.diverged)
+    by_cell.update({where: len(by_seed) for where, by_seed in outcome.records.items()})
+    there = max(by_cell.values(), default=0)
     return f" --seeds {there}" if there not in (0, outcome.experiment.seeds_of(quick)) else ""
 
 
@@ -66,7 +73,8 @@ def _training(outcome: Outcome) -> list[str]:
 def _settings(record: Record) -> dict[str, Any]:
     """Return what a page tells of how a run was trained."""
     config = record["config"]
-    told = {name: _BY_DEFAULT.get(name) if config.get(name) is None else config[name] for name in _TOLD}
+    told = {name: config.get(name) for name in _TOLD}
+    told |= {name: words for name, words in _BY_DEFAULT.items() if name in config and config[name] is None}
     if told["optimizer"] != "sgd":
         told["momentum"] = None
     return {**told, "precision": record["precision"], **{k: v for k, v in config.items() if k.startswith("method.")}}
@@ -146,19 +154,39 @@ def _choices(outcome: Outcome) -> list[str]:
     told = []
     for where, chosen in outcome.chosen.items():
         grid = outcome.grid(where)
-        texts = [f"{key} {value} (of {_listed([str(one) for one in grid[key]])})" for key, value in chosen.items()]
+        texts = [f"{key} {value} ({_tried(grid[key], value)})" for key, value in chosen.items()]
         told.append(f"{place_name(where)}: {', '.join(texts)}")
     return [f"Chosen on validation, by runs of other seeds: {'; '.join(told)}."]
 
 
+def _tried(values: Sequence[Any], chosen: Any) -> str:
+    """Say what a value was chosen from, and whether it lies at the edge of that: one beyond it may be better.
+
+    >>> _tried([0.1, 0.5, 1.0], 1.0)
+    'the largest of 0.1, 0.5, 1.0'
+    """
+    listed = f"of {_listed([str(one) for one in values])}"
+    if len(values) < 2 or not all(check.is_real(one) for one in values):
+        return listed
+    edges = {min(values): "the smallest ", max(values): "the largest "}
+    return f"{edges.get(chosen, '')}{listed}"
+
+
 def _looks_before(outcome: Outcome) -> list[str]:
-    """Say which runs were scored on test with settings that have been replaced since: test has been seen then."""
-    scored = [one["config"] for one in outcome.superseded if "test" in one]
-    if not scored:
-        return []
-    runs = Counter(f"{one['method']} on {one['network']}" for one in scored)
-    told = _listed([f"{name} ({check.amount(number, 'run')})" for name, number in runs.items()])
-    return [f"Scored on test before, with settings that have been replaced: {told}, `superseded` in the file."]
+    """Say which runs were scored on test before, and why they count no longer: test has been seen then."""
+    reasons = {
+        None: "with settings that have been replaced",
+        TRAINED_ANEW: "and trained anew since",
+        OTHER_DATA: "of other data than what was here when they were trained anew",
+    }
+    scored = [one for one in outcome.superseded if "test" in one]
+    told = []
+    for reason, words in reasons.items():
+        configs = [one["config"] for one in scored if one.get("replaced") == reason]
+        runs = Counter(f"{one['method']} on {one['network']}" for one in configs)
+        named = _listed([f"{name} ({check.amount(number, 'run')})" for name, number in runs.items()])
+        told += [f"Scored on test before, {words}: {named}, `superseded` in the file."] if runs else []
+    return told
 
 
 def _provenance(outcome: Outcome, command: str, shown: str) -> str:
@@ -190,7 +218,7 @@ def _short(commit: str) -> str:
 
 def _hours(records: Sequence[Record]) -> str:
     """Return the time of all trainings; one that was killed did not note its own."""
-    times = [record["seconds"] for record in records]
+    times = [record.get("seconds") for record in records]
     return f"{'at least ' * (None in times)}{sum(time or 0 for time in times) / 3600:.2f}"
 
 
@@ -210,17 +238,15 @@ def gather(folder: Path) -> None:
         "|---|---|---|---:|---:|",
     ]
     for path in sorted(folder.glob("*.json")):
-        content = read_json(path)
-        if isinstance(content, dict) and "experiment" in content:
-            name = content["experiment"]
-            gained = content.get("headline", "")
-            runs = [*content["runs"], *content.get("candidates", [])]
-            rows.append(f"| [{name}]({name}.md) | {content['title']} | {gained} | {len(runs)} | {_hours(runs)} |")
+        if content := read_results(path):
+            name, title, gained = content["experiment"], content.get("title", ""), content.get("headline", "")
+            runs = [*content["runs"], *content["candidates"]]
+            rows.append(f"| [{name}]({name}.md) | {title} | {gained} | {len(runs)} | {_hours(runs)} |")
     listed = "\n".join([BEGIN, *rows, END])
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# Results\n\n{BEGIN}{END}\n"
-    if BEGIN in text and END not in text:
-        check.fail(str(readme), f"with {END} behind {BEGIN}", "the first mark alone")
+    if BEGIN in text and END not in text.partition(BEGIN)[2]:
+        check.fail(str(readme), f"with {END} behind {BEGIN}", "the first mark alone, or behind the other")
     if BEGIN not in text:
         text += f"\n## Experiments\n\n{BEGIN}{END}\n"
     changed = re.sub(f"{BEGIN}.*?{END}", lambda _: listed, text, flags=re.DOTALL)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rectifier.reproduce.records import LISTS, Record, placed, read_records, write_results
-from rectifier.runs.atomic import read_json
+from rectifier import atomic, check
+from rectifier.reproduce.records import LISTS, Record, placed, read_records, read_results, write_results
 
 Place = tuple[str, str, int]
 """Row, column and seed."""
 
+TRAINED_ANEW, OTHER_DATA = "trained anew", "other data"
+
 
 class Ledger:
-    """The records of an experiment; what was recorded stays in its file until it is replaced.
+    """The records of an experiment; what was recorded stays in its file, apart from the rest when it is replaced.
 
     Args:
         path: of the experiment's file; beside it lie those of others, with whom it may share runs.
@@ -26,16 +29,30 @@ class Ledger:
     def __init__(self, path: Path, *, quick: bool, again: bool, scored: bool = True) -> None:
         self.path, self._scored = path, scored
         recorded = read_records(path.parent, path, quick=quick)
-        content: dict[str, Any] = read_json(path) if path.is_file() else {}
+        content = self._content()
         self.found: dict[str, Any] = content.get("found") or {}  # beside scores
         self.measured_in: list[str] = content.get("measured") or []  # the runs that it was found in
         self.measured_apart: list[str] = content.get("measured_apart") or []  # of these, those in a second training
-        own = {one["key"]: one for part in LISTS for one in content.get(part, ())}
+        own, self._replaced = self._split(content)
         known = {} if again else recorded
         if not scored:
             own, known = ({key: _without_test(one) for key, one in each.items()} for each in (own, known))
         self._own, self._known = own, known  # as they were, and with what is new
         self._candidates: dict[str, Record] = {}
+        self._forgotten: set[str] = set()
+
+    def _content(self) -> dict[str, Any]:
+        content = read_results(self.path) if self.path.is_file() else {}
+        if not content and self.path.is_file():
+            check.fail(str(self.path), "the results of an experiment", "another file: put it elsewhere")
+        return content
+
+    @staticmethod
+    def _split(content: Mapping[str, Any]) -> tuple[dict[str, Record], list[Record]]:
+        """Return what is recorded by key, and what was replaced."""
+        listed = [one for part in LISTS for one in content.get(part, ())]
+        own = {one["key"]: one for one in listed if "replaced" not in one}
+        return own, [one for one in listed if "replaced" in one]
 
     def __contains__(self, key: str) -> bool:
         return key in self._known
@@ -43,12 +60,19 @@ class Ledger:
     def __getitem__(self, key: str) -> Record:
         return self._known[key]
 
+    def recorded(self, key: str) -> Record | None:
+        """Return what is recorded of a run, though it may have to be trained anew."""
+        return self._known.get(key) or self._own.get(key)
+
     def knows(self, key: str, scored: bool) -> bool:
         """Say whether a run is recorded; one that was there to be chosen from has no scores."""
         return key in self._known and (not scored or _is_scored(self._known[key]))
 
     def forget(self, key: str) -> None:
-        del self._known[key]
+        """Leave a record alone that is of other data; its file keeps it apart."""
+        self._forgotten.add(key)
+        self._known.pop(key, None)
+        self._put_aside(self._own.pop(key, None), OTHER_DATA)
 
     def keep(self, record: Record, scored: bool) -> None:
         """Record a run that is scored, or one that is there to be chosen from: its test scores are not looked at.
@@ -57,15 +81,26 @@ class Ledger:
         """
         key, kept = record["key"], record if scored else _without_test(record)
         if not self.knows(key, scored):
+            if (old := self._own.get(key, {})).get("test") != kept.get("test"):
+                self._put_aside(old, TRAINED_ANEW)
             self._known[key] = kept
         if not scored:
             self._candidates[key] = self._known[key]
+
+    def _put_aside(self, record: Record | None, reason: str) -> None:
+        """Keep a record of what was scored on test before."""
+        if record and "test" in record:
+            self._replaced.append({**record, "replaced": reason})
 
     def consider(self, keys: Iterable[str]) -> dict[str, Record]:
         """Return what is known of runs that validation chooses from, and list it as such."""
         known = {key: self._known[key] for key in keys if key in self._known}
         self._candidates |= known
         return known
+
+    def candidates(self) -> int:
+        """Count the runs that are recorded without scores on test."""
+        return sum(not _is_scored(record) for record in self._own.values())
 
     def seeds(self) -> set[int]:
         """Return the seeds that are recorded here; others may have more of a run that is shared with them."""
@@ -78,9 +113,20 @@ class Ledger:
         return {place: record for place, record in there.items() if not self._scored or _is_scored(record)}
 
     def superseded(self, current: Mapping[Place, Record]) -> list[Record]:
-        """Return what was recorded of settings that the experiment no longer has."""
+        """Return what was recorded of settings that the experiment no longer has, and what was replaced."""
         keys = {record["key"] for record in current.values()} | set(self._candidates)
-        return [one for key, one in self._own.items() if key not in keys]
+        return [*(one for key, one in self._own.items() if key not in keys), *self._replaced]
+
+    @contextmanager
+    def open_file(self) -> Iterator[None]:
+        """Keep others from the file until it is written, and take up what they have recorded in the meantime."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic.claimed(self.path.parent, wait=True):
+            own, replaced = self._split(self._content())
+            new = own.keys() - self._own.keys() - self._forgotten
+            self._own |= {key: own[key] for key in own if key in new}
+            self._replaced += [one for one in replaced if one not in self._replaced]
+            yield
 
     def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> int:
         """Write the file: facts, what is current, and apart from it what settings of before had; count the runs."""

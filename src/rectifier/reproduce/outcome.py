@@ -10,12 +10,8 @@ from typing import Any
 from rectifier.compare import difference, estimate
 from rectifier.compare.outcome import Difference, Estimate
 from rectifier.evaluation import own_rule
-from rectifier.reproduce.experiment import Cell, Experiment, Where
+from rectifier.reproduce.experiment import BALANCED, GROUPS, Cell, Experiment, Where
 from rectifier.reproduce.records import Record
-
-BALANCED = "class_balanced_accuracy"
-GROUPS = "group_top5"
-"""The metric of labels that come in groups: of a group's likeliest five, by group in place of labels."""
 
 ALL = "all"
 """Stands for the rows of a column, in what is chosen for them together."""
@@ -84,9 +80,9 @@ class Outcome:
         """Return the difference to the cell that this one is counted against, paired by seed."""
         return self._difference(cell, self.base(cell), lambda one: self.values(one, rule, label, metric))
 
-    def gain_over(self, cell: Cell, other: Cell, rule: str) -> Difference | None:
+    def gain_over(self, cell: Cell, other: Cell, rule: str, metric: str = BALANCED) -> Difference | None:
         """Return the difference to any other cell, paired by seed."""
-        return self._difference(cell, other, lambda one: self.values(one, rule))
+        return self._difference(cell, other, lambda one: self.values(one, rule, metric=metric))
 
     def controls(self, cell: Cell) -> list[Cell]:
         """Return the controls of a cell that hold for what validation has chosen for it."""
@@ -104,7 +100,7 @@ class Outcome:
         if base is None:
             return None
         ours, theirs = values(cell), values(base)
-        return difference({seed: ours[seed] for seed in self._of_one_split(cell, base) if seed in ours}, theirs)
+        return difference({seed: ours[seed] for seed in self._of_the_same_data(cell, base) if seed in ours}, theirs)
 
     def paper_gain(self, cell: Cell, labels: Sequence[str] = ("mean",)) -> float | None:
         """Return the paper's gain in points, the mean over labels, or None where it does not have all of them."""
@@ -115,11 +111,11 @@ class Outcome:
         known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
         return sum(known) / len(known) if len(known) == len(pairs) else None
 
-    def _of_one_split(self, cell: Cell, base: Cell) -> list[str]:
-        """Return the seeds of which both cells have runs of the same data."""
+    def _of_the_same_data(self, cell: Cell, base: Cell) -> list[str]:
+        """Return the seeds of which both cells have runs of the same images, labels and parts."""
         ours, theirs = (self.records.get((one.row, one.column), {}) for one in (cell, base))
-        hashes = {seed: record["data"]["split_hash"] for seed, record in theirs.items()}
-        return [str(seed) for seed, record in ours.items() if record["data"]["split_hash"] == hashes.get(seed)]
+        prints = {seed: record["data"]["fingerprint"] for seed, record in theirs.items()}
+        return [str(seed) for seed, record in ours.items() if record["data"]["fingerprint"] == prints.get(seed)]
 
     def grid(self, where: Where) -> Mapping[str, Sequence[Any]]:
         """Return what validation chose from: for a cell, or for all of a column how they are trained."""
@@ -131,7 +127,7 @@ class Outcome:
         return self.experiment.base(cell)
 
     def ratios(self) -> dict[str, float]:
-        """Return the imbalance ratio of each label that a label's scores are recorded of, the lowest first."""
+        """Return the imbalance ratio of each label, the lowest first, as the first record has them."""
         for by_seed in self.records.values():
             for record in by_seed.values():
                 known = {name: value for name, value in record["data"]["ratios"].items() if value is not None}

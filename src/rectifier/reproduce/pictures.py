@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rectifier import check, columns
+from rectifier.config import Config
 from rectifier.data.dataset import Decoded, ImageData, ImageFiles, Pixels
 from rectifier.data.decode import decode, image_size
 from rectifier.data.sources import open_data
@@ -190,9 +191,8 @@ def _first_ids(ids: Sequence[str], mask: Tensor) -> list[str]:
     return [ids[i] for i in mask.nonzero()[:EACH, 0].tolist()]
 
 
-def open_images(run: Run, data_root: str | None = None) -> ImageData:
+def open_images(config: Config, data_root: str | None = None) -> ImageData:
     """Open the data of a run, from ``data_root`` if it is given; files stay files, in their full size."""
-    config = run.config
     root, seed = data_root or config.data_root, config.seed if config.resplit else config.split_seed
     return open_data(config.data, root=root, images=config.images, seed=seed, **config.data_options)
 

@@ -37,7 +37,11 @@ def key_of(config: Config) -> str:
 
 
 LISTS = ("runs", "candidates", "superseded")
-"""Of an experiment's file: what its cells have, what validation chose from, and what earlier settings had."""
+"""Of an experiment's file: what its cells have, what validation chose from, and what stood there before.
+
+A superseded record that is ``replaced``, with the reason, is of a run that was trained anew: it is told of, and counts
+for nothing.
+"""
 
 
 def record_of(run: Run) -> Record:
@@ -116,6 +120,19 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)
 
 
+def read_results(path: Path) -> dict[str, Any]:
+    """Return the content of an experiment's file; of another JSON file, nothing."""
+    content = read_json(path)
+    if not isinstance(content, dict) or "experiment" not in content:
+        return {}
+    lists = {part: content.get(part, []) for part in LISTS}
+    for part, listed in lists.items():
+        if not isinstance(listed, list) or not all(isinstance(one, dict) and "key" in one for one in listed):
+            wanted = "the results of an experiment, as rectifier reproduce writes them"
+            check.fail(str(path), wanted, f"{part} that are no records: restore it, or put it elsewhere")
+    return {**content, **lists}
+
+
 def read_records(folder: Path, own: Path | None = None, *, quick: bool = False) -> dict[str, Record]:
     """Return the records of all results in a folder, by key: experiments share runs. Those of ``own`` prevail.
 
@@ -123,16 +140,13 @@ def read_records(folder: Path, own: Path | None = None, *, quick: bool = False) 
     """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: (path == own, path)):
-        content = read_json(path)
-        if isinstance(content, dict) and "experiment" in content and content.get("quick", False) != quick:
+        content = read_results(path)
+        if content and content.get("quick", False) != quick:
             wanted, there = _KINDS[quick], _KINDS[not quick]
             check.fail("--results", f"a folder for {wanted} alone", f"{folder}, whose {path.name} is of {there}")
-        listed = content.get("runs") if isinstance(content, dict) else None
-        if isinstance(listed, list):
-            records = [one for part in LISTS for one in content.get(part, [])]
-            for one in (one for one in records if isinstance(one, dict) and "key" in one):
-                if "test" in one or "test" not in found.get(one["key"], ()):  # what is scored says more
-                    found[one["key"]] = one
+        for one in (one for part in LISTS for one in content.get(part, ()) if "replaced" not in one):
+            if "test" in one or "test" not in found.get(one["key"], ()):  # what is scored says more
+                found[one["key"]] = one
     return found
 
 

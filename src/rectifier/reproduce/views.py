@@ -9,8 +9,8 @@ from rectifier import check
 from rectifier.compare import PREFERRED
 from rectifier.report import comparison_tables
 from rectifier.reproduce import figures
-from rectifier.reproduce.experiment import Cell
-from rectifier.reproduce.outcome import GROUPS, Outcome
+from rectifier.reproduce.experiment import GROUPS, Cell
+from rectifier.reproduce.outcome import Outcome
 
 Show = Callable[[Outcome], str]
 RULE_WORDS = {
@@ -262,9 +262,11 @@ def _headline_of(outcome: Outcome, column: str) -> str:
     base = outcome.base(best)
     if base is None:
         return f"{place}, the baseline"
-    gains = [(outcome.gain(best, PREFERRED), base.row)]
-    gains += [(outcome.gain_over(best, one, PREFERRED), f'"{one.row}"') for one in outcome.controls(best)]
+    others = [(base, base.row), *((one, f'"{one.row}"') for one in outcome.controls(best))]
+    gains = [(outcome.gain_over(best, one, PREFERRED, outcome.experiment.metric), name) for one, name in others]
     told = [f"{gain_text(gain)} over {other}" for gain, other in gains if gain_text(gain)]
+    lost = [seed for *where, seed in outcome.diverged if where in ([best.row, column], [base.row, column])]
+    told += [f"{check.amount(len(lost), 'run')} of these diverged"] if lost else []
     return f"{place} {', '.join(told)}" if told else ""
 
 

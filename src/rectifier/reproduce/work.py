@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from rectifier import check, console
 from rectifier.compare.suite import Planned, RunGroup, missing_groups, train_group
 from rectifier.config import Config
+from rectifier.data.sources import MissingDataError
 from rectifier.reproduce.experiment import PICTURES, Cell, Experiment, Laboratory, Where
 from rectifier.reproduce.folders import Again, folder_of
 from rectifier.reproduce.gathering import write_page
@@ -52,6 +54,7 @@ class Request:
         together: runs side by side on one GPU.
         train: whether what is missing is trained; else what is recorded is shown.
         only: train cells alone whose row or column has one of these texts; what is recorded of others is shown.
+        experiments: the folder of the experiments, where it has to be named.
     """
 
     results: Path
@@ -63,6 +66,7 @@ class Request:
     together: int | None = None
     train: bool = True
     only: Sequence[str] = ()
+    experiments: Path | None = None
 
 
 def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
@@ -76,7 +80,7 @@ def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
 def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str]) -> dict[str, list[str]]:
     """Return of each experiment the texts of ``only`` that a row or column of it has; one that none has is refused."""
     cells = {name: experiment.cells for name, experiment in experiments.items()}
-    found = {name: [text for text in only if any(_has(cell, text) for cell in own)] for name, own in cells.items()}
+    found = {name: [text for text in only if _with_text(own, text)] for name, own in cells.items()}
     there = dict.fromkeys(part for own in cells.values() for cell in own for part in (cell.row, cell.column) if part)
     for text in only:
         if not any(text in texts for texts in found.values()):
@@ -103,21 +107,35 @@ class _Work:
 
     def done(self) -> Outcome:
         self._check_settings()
+        if self._request.train:
+            self._check_folders()
         self._choose()
+        self._forget_other_data(self._settled(self._recorded_seeds()).values())
         if self._experiment.measure is not None and self._request.train:
             self._measure()
+        if self._experiment.draw is not None and self._request.train and self._ledger.found:
+            self._draw(self._experiment.draw)
         self._trained(self._all_configs(), self._experiment.scored)
         outcome = self._outcome(self._current())
-        if self._request.train or outcome.all_records or outcome.found:
+        if self._request.train or (self._ledger.path.is_file() and (outcome.all_records or outcome.found)):
             self._write()
-            write_page(outcome, self._request.quick)
+            outcome = self._outcome(self._current())
+            write_page(outcome, self._request.quick, self._request.experiments)
         else:
-            console.say(f"Nothing of {self._name} is recorded in {self._request.results}.")
+            begun = f" but {check.amount(runs, 'run')} to choose from" if (runs := self._ledger.candidates()) else ""
+            console.say(f"Nothing of {self._name} is recorded in {self._request.results}{begun}.")
         if self._again:
             self._again.end()
         return outcome
 
     # Which settings.
+
+    def _check_folders(self) -> None:
+        """Refuse folders that cannot be written to before anything is trained for them."""
+        for option, folder in (("--results", self._request.results), ("--out", self._request.runs)):
+            there = next(path for path in (folder, *folder.parents) if path.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK):
+                check.fail(option, "a folder that can be written to", there)
 
     def _check_settings(self) -> None:
         """Refuse what cannot be trained before anything is."""
@@ -138,8 +156,8 @@ class _Work:
             columns = [firsts[column] for column in dict.fromkeys(cell.column for cell in cells)]
             found = self._choices([_Asked(cell, recipe, cell.column in wanted) for cell in columns])
             self._recipes = {column: chosen for (_, column), chosen in found.items()}
-        own = [_Asked(cell, cell.choose, self._is_wanted(cell)) for cell in cells if cell.choose]
-        self._chosen = self._choices(own)
+        choosing = [cell for cell in cells if cell.choose and (not recipe or cell.column in self._recipes)]
+        self._chosen = self._choices([_Asked(cell, cell.choose, self._is_wanted(cell)) for cell in choosing])
 
     def _choices(self, asked: Sequence[_Asked]) -> dict[Where, dict[str, Any]]:
         """Return the values that validation likes best, by runs of seeds of their own."""
@@ -172,12 +190,20 @@ class _Work:
         own = not cell.choose or (cell.row, cell.column) in self._chosen
         return own and (not self._experiment.recipe or cell.column in self._recipes)
 
-    def _keys(self, seeds: Iterable[int]) -> dict[Place, str]:
+    def _settled(self, seeds: Iterable[int]) -> dict[Place, Config]:
         cells = list(filter(self._is_settled, self._experiment.cells))
-        return {(cell.row, cell.column, s): key_of(self._config(cell, s)) for cell in cells for s in seeds}
+        return {(cell.row, cell.column, s): self._config(cell, s) for cell in cells for s in seeds}
+
+    def _keys(self, seeds: Iterable[int]) -> dict[Place, str]:
+        return {place: key_of(config) for place, config in self._settled(seeds).items()}
+
+    def _recorded_seeds(self) -> list[int]:
+        """Return the seeds that are asked for, and those that are recorded beside them."""
+        return sorted({*self._seeds, *self._ledger.seeds()}.difference(CHOICE_SEEDS))
 
     def _is_wanted(self, cell: Cell) -> bool:
-        return not self._request.only or any(_has(cell, text) for text in self._request.only)
+        only = self._request.only
+        return not only or any(cell in _with_text(self._experiment.cells, text) for text in only)
 
     def _all_configs(self) -> list[Config]:
         wanted = [cell for cell in self._experiment.cells if self._is_wanted(cell) and self._is_settled(cell)]
@@ -187,8 +213,8 @@ class _Work:
 
     def _trained(self, configs: Sequence[Config], scored: bool = True) -> None:
         """Train the runs that are not known."""
+        self._forget_other_data(configs)
         wanted = {key_of(config): config for config in configs}
-        self._forget_other_data(wanted)
         missing = {key: config for key, config in wanted.items() if not self._ledger.knows(key, scored)}
         self._train([self._planned(key, config) for key, config in missing.items()], scored)
 
@@ -203,18 +229,20 @@ class _Work:
                 self._ledger.keep(_record(run, reasons), scored)
             self._write()
 
-    def _forget_other_data(self, wanted: Mapping[str, Config]) -> None:
-        """Leave records alone that are of other images than those that lie here, so that they are trained anew."""
+    def _forget_other_data(self, configs: Iterable[Config]) -> None:
+        """Leave records alone that are of other data than what lies here, so that they are trained anew."""
         if not self._request.train:
             return
         unlike = 0
-        for key, config in wanted.items():
-            there = self._fingerprints(config) if key in self._ledger else None
-            if there is not None and self._ledger[key]["data"]["fingerprint"] not in there:
+        for config in configs:
+            record = self._ledger.recorded(key := key_of(config))
+            there = self._fingerprints(config) if record else None
+            if record and there is not None and record["data"]["fingerprint"] not in there:
                 self._ledger.forget(key)
                 unlike += 1
         if unlike:
-            console.say(f"{check.amount(unlike, 'recorded run')} of other images than those here: trained anew.")
+            told = "of other images, labels or parts than those here: they count no longer, and are trained anew"
+            console.say(f"{check.amount(unlike, 'recorded run')} {told}.")
 
     def _fingerprints(self, config: Config) -> frozenset[str] | None:
         """Return the fingerprints that a run's data could have, or None where the data is not here."""
@@ -231,10 +259,9 @@ class _Work:
         told = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
         name = f"{config.method}{told} on {config.network}, seed {config.seed}"
         folder = self._request.runs / f"{config.method}-{config.network}-{key}"
-        if self._again:
-            return Planned(name, config, self._again.folder(key, folder))
-        there = self._fingerprints(config) if self._request.train and Run(folder).is_finished else None
-        return Planned(name, config, folder_of(folder, there))
+        there = self._fingerprints(config) if self._request.train and folder.exists() else None
+        where = self._again.folder(key, folder, there) if self._again else folder_of(folder, there)
+        return Planned(name, config, where)
 
     # Beside runs.
 
@@ -246,21 +273,39 @@ class _Work:
         if self._request.only:
             console.say("What is measured beside scores needs all runs: it is done without --only.")
             return
-        wanted, ledger = sorted(self._keys(self._seeds).values()), self._ledger
-        cells = self._experiment.cells
-        if not cells or not ledger.found or wanted != ledger.measured_in or self._request.again:
+        ledger, wanted = self._ledger, set(self._keys(self._seeds).values())
+        measured, recorded = set(ledger.measured_in), set(self._keys(self._recorded_seeds()).values())
+        # More seeds may have been measured than are asked for; runs of other data are known no longer.
+        is_done = ledger.found and wanted <= measured <= recorded and all(key in ledger for key in wanted)
+        if not self._experiment.cells or not is_done or self._request.again:
             ledger.measured_apart = []
-            ledger.found, ledger.measured_in = self._measured(), wanted
+            ledger.found, ledger.measured_in = self._measured(), sorted(wanted)
 
     def _measured(self) -> dict[str, Any]:
-        laboratory = Laboratory(
+        picture = self._pictures() / f"{self._name}.png"
+        picture.unlink(missing_ok=True)  # what it shows was found before
+        return self._experiment.measure(self._laboratory())  # type: ignore[misc]
+
+    def _draw(self, draw: Callable[[Laboratory], None]) -> None:
+        """Draw the picture that shows images of the data, unless it is there."""
+        if not (self._pictures() / f"{self._name}.png").is_file():
+            try:
+                draw(self._laboratory())
+            except MissingDataError as error:
+                console.say(f"The picture of {self._name} is not drawn, for want of its images. {error}")
+
+    def _pictures(self) -> Path:
+        return self._request.runs.parent / PICTURES[self._request.quick]
+
+    def _laboratory(self) -> Laboratory:
+        return Laboratory(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
             before=self._ledger.found,
-            pictures=self._request.runs.parent / PICTURES[self._request.quick],
+            pictures=self._pictures(),
             runs=self._folders,
+            config=lambda row, column: self._config(self._experiment.cell(row, column), 0),
         )
-        return self._experiment.measure(laboratory)  # type: ignore[misc]
 
     def _folders(self, row: str, column: str = "") -> list[Run]:
         """Return the folders of a cell's runs, which are trained where only records are left of them.
@@ -282,8 +327,7 @@ class _Work:
 
     def _current(self) -> dict[Place, Record]:
         """Return what is recorded of the cells as they are: of more seeds, too, than are asked for."""
-        seeds = {*self._seeds, *self._ledger.seeds()}.difference(CHOICE_SEEDS)
-        return self._ledger.current(self._keys(sorted(seeds)))
+        return self._ledger.current(self._keys(self._recorded_seeds()))
 
     def _outcome(self, current: Mapping[Place, Record]) -> Outcome:
         records: dict[Where, dict[int, Record]] = {}
@@ -297,18 +341,20 @@ class _Work:
         return Outcome(self._name, self._experiment, records, chosen, ledger.found, results, *beside)
 
     def _write(self) -> None:
-        current = self._current()
-        outcome = self._outcome(current)
-        facts = {
+        with self._ledger.open_file():
+            current = self._current()
+            runs = self._ledger.write(self._facts(self._outcome(current)), current)
+        if self._request.train and not self._request.quick:
+            console.say(f"{self._ledger.path}: {check.amount(runs, 'run')}")
+
+    def _facts(self, outcome: Outcome) -> dict[str, Any]:
+        return {
             "experiment": self._name,
             "title": self._experiment.title,
             "headline": headline(outcome),
             "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
             "quick": self._request.quick,
         }
-        runs = self._ledger.write(facts, current)
-        if self._request.train and not self._request.quick:
-            console.say(f"{self._ledger.path}: {runs} runs")
 
 
 def _trained_or_why_not(group: RunGroup) -> list[str]:
@@ -330,5 +376,8 @@ def _record(run: Planned, reasons: Sequence[str]) -> Record:
     return diverged_record(trained, reason)
 
 
-def _has(cell: Cell, text: str) -> bool:
-    return text.lower() in f"{cell.row}\n{cell.column}".lower()
+def _with_text(cells: Sequence[Cell], text: str) -> list[Cell]:
+    """Return the cells whose row or column is this text, or, where there are none, has it in it."""
+    names = [(cell, cell.row.lower(), cell.column.lower()) for cell in cells]
+    exact = [cell for cell, *own in names if text.lower() in own]
+    return exact or [cell for cell, *own in names if any(text.lower() in name for name in own)]

@@ -106,7 +106,7 @@ def _tell_blind(predictions: Predictions, rectified: bool) -> None:
 
 COLLAPSE = (
     "Hard mining from the first step can collapse features to a point, where the rectification stays at its margin and"
-    " units die. Give rectification less weight (a smaller eta), or let cross-entropy begin (--set rectify_from=0.25)."
+    " units die. Give rectification less weight (a smaller eta), or let cross-entropy begin (rectify_from=0.25)."
 )
 """What happens when CRL ends in constant answers, and what helps."""
 

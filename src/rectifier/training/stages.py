@@ -227,8 +227,8 @@ class _Recorder:
             if row["validation"] <= self._chance + 1e-6:
                 after = check.amount(state.epoch, "epoch")
                 console.say(
-                    f"{self._run.path}: after {after} argmax gives every image the same answer. Should cross-entropy"
-                    f" alone do better by then: {COLLAPSE}"
+                    f"{self._run.path}: after {after} argmax gives every image the same answer. That is early, and may"
+                    f" pass; if cross-entropy alone does better by then: {COLLAPSE[0].lower()}{COLLAPSE[1:]}"
                 )
             self._told = True  # looked at once; at the end it is looked at again
 

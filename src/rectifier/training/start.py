@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 
-from rectifier import check, console
+from rectifier import atomic, check, console
 from rectifier.config import Config
 from rectifier.data.dataset import ImageData
 from rectifier.data.loader import Loader
@@ -193,12 +193,13 @@ def _launched(wanted: list[Wanted], title: str | None, profile: bool = False) ->
 
 def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: bool) -> list[Run]:
     """Do what one process does; all processes do the same, and the first writes."""
-    with _alone_in_the_process(fabric), _fastest_kernels(fabric), shared_cores(fabric, wanted[0].config):
+    cores = shared_cores(fabric, wanted[0].config)
+    with _alone_in_the_process(fabric), _fastest_kernels(fabric), cores, ExitStack() as begun:
         data = _open(fabric, wanted[0].config)
         jobs = [prepare(fabric, each.config, data) for each in wanted]
         torch.manual_seed(jobs[0].seed(fabric))
         loaders = _training_loaders(fabric, jobs)
-        runs = [_begun(fabric, job, each.out) for job, each in zip(jobs, wanted, strict=True)]
+        runs = [begun.enter_context(_begun(fabric, job, each.out)) for job, each in zip(jobs, wanted, strict=True)]
         fabric.barrier()
         console.say(f"{title or wanted[0].out}: {headline(fabric, jobs)}")
         began = time.monotonic()
@@ -223,13 +224,18 @@ def _train(fabric: Fabric, wanted: list[Wanted], title: str | None, profile: boo
     return runs
 
 
-def _begun(fabric: Fabric, job: Job, out: Path) -> Run:
-    run = Run(out)
-    if fabric.is_global_zero:
-        if not (out / "config.json").is_file():
-            run = Run.create(out, job.config)
+@contextmanager
+def _begun(fabric: Fabric, job: Job, out: Path) -> Iterator[Run]:
+    """Begin a run, or go on with it, and keep others from training it at the same time."""
+    if not fabric.is_global_zero:
+        yield Run(out)
+        return
+    run = Run(out) if (out / "config.json").is_file() else Run.create(out, job.config)
+    with atomic.claimed(out, wait=False) as ours:
+        if not ours:
+            check.fail(str(out), "a run that nobody trains", "one that another process trains now: wait for it")
         run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)}, job.config.fit)
-    return run
+        yield run
 
 
 def _end_session(fabric: Fabric, runs: list[Run], began: float) -> None:
