@@ -24,7 +24,7 @@ from rectifier.reproduce import Outcome, load_experiment, neighbourhoods, pictur
 from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.neighbourhoods import features_of, mean_silhouette, overwhelmed_share, plane
 from rectifier.reproduce.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
-from rectifier.reproduce.work import Request
+from rectifier.reproduce.request import Request
 from rectifier.runs.atomic import write_json
 from rectifier.runs.folder import Run
 from rectifier.runs.predictions import Predictions

@@ -22,7 +22,8 @@ from rectifier.compare import suite
 from rectifier.config import Config
 from rectifier.reproduce import Cell, Experiment, Laboratory, reproduce, views
 from rectifier.reproduce.records import key_of, read_records, write_results
-from rectifier.reproduce.work import CHOICE_SEEDS, Request
+from rectifier.reproduce.request import Request
+from rectifier.reproduce.work import CHOICE_SEEDS
 from rectifier.training import fingerprints
 
 CE, CRL = Cell("CE", settings={"method": "ce"}), Cell("CRL", settings={"method": "crl"}, against="CE")

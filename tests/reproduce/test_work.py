@@ -22,7 +22,8 @@ from rectifier.engine.interrupt import Stopped
 from rectifier.evaluation import RULES
 from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, reproduce, views
 from rectifier.reproduce.records import LISTS, key_of, placed, record_of
-from rectifier.reproduce.work import CHOICE_SEEDS, Request, only_what_each_has
+from rectifier.reproduce.request import Request, only_what_each_has
+from rectifier.reproduce.work import CHOICE_SEEDS
 from rectifier.runs.folder import Run
 from rectifier.training import train
 

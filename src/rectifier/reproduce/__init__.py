@@ -2,6 +2,7 @@
 
 from rectifier.reproduce.experiment import Cell, Experiment, Laboratory, find_experiments, load_experiment
 from rectifier.reproduce.outcome import Outcome
-from rectifier.reproduce.work import Request, reproduce
+from rectifier.reproduce.request import Request
+from rectifier.reproduce.work import reproduce
 
 __all__ = ["Cell", "Experiment", "Laboratory", "Outcome", "Request", "find_experiments", "load_experiment", "reproduce"]

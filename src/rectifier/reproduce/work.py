@@ -19,6 +19,7 @@ from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.ledger import Ledger, Place
 from rectifier.reproduce.outcome import ALL, Outcome
 from rectifier.reproduce.records import Record, diverged_record, key_of, liking_of, record_of
+from rectifier.reproduce.request import Request, only_what_each_has, with_text
 from rectifier.reproduce.views import headline
 from rectifier.runs.folder import Run
 from rectifier.training import data_settings, fingerprints
@@ -40,53 +41,12 @@ class _Asked:
         return [dict(zip(self.choice, values, strict=True)) for values in product(*self.choice.values())]
 
 
-@dataclass(frozen=True)
-class Request:
-    """How an experiment shall be run.
-
-    Args:
-        results: the folder of ``NAME.json``, ``NAME.md`` and figures.
-        runs: the folder that runs are trained in.
-        settings: what holds for every run, as where data lies.
-        seeds: of each cell; None: as many as the experiment asks for.
-        quick: the small version.
-        again: train anew what is recorded already.
-        together: runs side by side on one GPU.
-        train: whether what is missing is trained; else what is recorded is shown.
-        only: train cells alone whose row or column has one of these texts; what is recorded of others is shown.
-        experiments: the folder of the experiments, where it has to be named.
-    """
-
-    results: Path
-    runs: Path
-    settings: Mapping[str, Any]
-    seeds: int | None = None
-    quick: bool = False
-    again: bool = False
-    together: int | None = None
-    train: bool = True
-    only: Sequence[str] = ()
-    experiments: Path | None = None
-
-
 def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
     """Train what is missing, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers beside ours."""
     only_what_each_has({name: experiment}, request.only)
     if request.quick and experiment.cells and not experiment.quick:
         check.fail("--quick", "an experiment that has settings for a small version (quick=...)", name)
     return _Work(name, experiment, request).done()
-
-
-def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str]) -> dict[str, list[str]]:
-    """Return of each experiment the texts of ``only`` that a row or column of it has; one that none has is refused."""
-    cells = {name: experiment.cells for name, experiment in experiments.items()}
-    found = {name: [text for text in only if _with_text(own, text)] for name, own in cells.items()}
-    there = dict.fromkeys(part for own in cells.values() for cell in own for part in (cell.row, cell.column) if part)
-    for text in only:
-        if not any(text in texts for texts in found.values()):
-            listed = ", ".join(there) or "there are none"
-            check.fail("--only", f"a part of a row or column ({listed})", repr(text))
-    return found
 
 
 class _Work:
@@ -203,7 +163,7 @@ class _Work:
 
     def _is_wanted(self, cell: Cell) -> bool:
         only = self._request.only
-        return not only or any(cell in _with_text(self._experiment.cells, text) for text in only)
+        return not only or any(cell in with_text(self._experiment.cells, text) for text in only)
 
     def _all_configs(self) -> list[Config]:
         wanted = [cell for cell in self._experiment.cells if self._is_wanted(cell) and self._is_settled(cell)]
@@ -374,10 +334,3 @@ def _record(run: Planned, reasons: Sequence[str]) -> Record:
     reason = next((reason for reason in reasons if str(run.folder) in reason), reasons[0])
     console.say(f"{run.name} diverged, and is recorded so; --again trains it anew. {reason}")
     return diverged_record(trained, reason)
-
-
-def _with_text(cells: Sequence[Cell], text: str) -> list[Cell]:
-    """Return the cells whose row or column is this text, or, where there are none, has it in it."""
-    names = [(cell, cell.row.lower(), cell.column.lower()) for cell in cells]
-    exact = [cell for cell, *own in names if text.lower() in own]
-    return exact or [cell for cell, *own in names if any(text.lower() in name for name in own)]

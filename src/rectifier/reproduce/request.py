@@ -1,0 +1,59 @@
+"""Request: how an experiment shall be run, and which of its cells are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rectifier import check
+from rectifier.reproduce.experiment import Cell, Experiment
+
+
+@dataclass(frozen=True)
+class Request:
+    """How an experiment shall be run.
+
+    Args:
+        results: the folder of ``NAME.json``, ``NAME.md`` and figures.
+        runs: the folder that runs are trained in.
+        settings: what holds for every run, as where data lies.
+        seeds: of each cell; None: as many as the experiment asks for.
+        quick: the small version.
+        again: train anew what is recorded already.
+        together: runs side by side on one GPU.
+        train: whether what is missing is trained; else what is recorded is shown.
+        only: train cells alone whose row or column has one of these texts; what is recorded of others is shown.
+        experiments: the folder of the experiments, where it has to be named.
+    """
+
+    results: Path
+    runs: Path
+    settings: Mapping[str, Any]
+    seeds: int | None = None
+    quick: bool = False
+    again: bool = False
+    together: int | None = None
+    train: bool = True
+    only: Sequence[str] = ()
+    experiments: Path | None = None
+
+
+def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str]) -> dict[str, list[str]]:
+    """Return of each experiment the texts of ``only`` that a row or column of it has; one that none has is refused."""
+    cells = {name: experiment.cells for name, experiment in experiments.items()}
+    found = {name: [text for text in only if with_text(own, text)] for name, own in cells.items()}
+    there = dict.fromkeys(part for own in cells.values() for cell in own for part in (cell.row, cell.column) if part)
+    for text in only:
+        if not any(text in texts for texts in found.values()):
+            listed = ", ".join(there) or "there are none"
+            check.fail("--only", f"a part of a row or column ({listed})", repr(text))
+    return found
+
+
+def with_text(cells: Sequence[Cell], text: str) -> list[Cell]:
+    """Return the cells whose row or column is this text, or, where there are none, has it in it."""
+    names = [(cell, cell.row.lower(), cell.column.lower()) for cell in cells]
+    exact = [cell for cell, *own in names if text.lower() in own]
+    return exact or [cell for cell, *own in names if any(text.lower() in name for name in own)]
