@@ -22,7 +22,9 @@ for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
     if ETA[network] > 0.1:  # else cross-entropy hardly counts less
         alpha = float(loss_weight(SIZES, ETA[network]))
         light = {**chosen, "data": IMBALANCED, "method": "ce", **lighter(alpha)}
-        CELLS.append(Cell("imb(1), CE counted less", network, light, against="imb(1)", control_of="imb(1) + CRL"))
+        small = {"lr": round(QUICK_ONE_LABEL["lr"] * (1 - alpha), 5)}
+        name = "imb(1), CE counted less"
+        CELLS.append(Cell(name, network, light, against="imb(1)", control_of="imb(1) + CRL", quick=small))
 CELLS += [
     Cell("bln(1)", "HOG+kNN", {"data": BALANCED, "method": "hog-knn"}, CIFAR_HOG[0], quick=small_classes(1)),
     Cell("imb(1)", "HOG+kNN", {"data": IMBALANCED, "method": "hog-knn"}, CIFAR_HOG[1]),

@@ -85,7 +85,15 @@ EXPERIMENT = Experiment(
     ),
     show=show,
     settings={**CELEBA, "method": "crl", "epochs": 10, "validate_every": 2, "features": True, "select": "last"},
-    cells=[Cell(row, settings=settings, against=None if row == BASE else BASE) for row, settings in TRIED.items()],
+    cells=[
+        Cell(
+            row,
+            settings=settings,
+            against=None if row == BASE else BASE,
+            quick={"lr": 0.005} if "lr" in settings else {},
+        )
+        for row, settings in TRIED.items()
+    ],
     quick={**QUICK_LABELS, "epochs": 10},
     measure=measure,
 )

@@ -22,7 +22,7 @@ from rectifier.engine.interrupt import Stopped
 from rectifier.reproduce import Cell, Experiment, Laboratory, reproduce
 from rectifier.reproduce.views import headline
 from rectifier.runs.folder import Run
-from rectifier.training import resume
+from rectifier.training import BusyError, resume
 
 # Fixtures of another file.
 count, theatre, _quiet = test_work.count, test_work.theatre, test_work._quiet
@@ -133,7 +133,46 @@ def test_training_anew_that_goes_on_does_not_go_on_with_other_data(
     assert len(set(prints(tmp_path).values())) == 1
 
 
+def test_a_measurement_of_other_data_is_none(tmp_path: Path, table: Path) -> None:
+    def measure(laboratory: Laboratory) -> dict[str, Any]:
+        return {row: [run.data["fingerprint"] for run in laboratory.runs(row, "")] for row in ("CE", "CRL")}
+
+    experiment = of_table(table, seeds=1, measure=measure)
+    reproduce("one", experiment, request(tmp_path))
+    change(table)
+    assert reproduce("one", experiment, request(tmp_path, only=["CE"])).found == {}
+    reproduce("one", experiment, request(tmp_path, only=["CRL"]))
+    found = reproduce("one", experiment, request(tmp_path)).found
+    assert {one for own in found.values() for one in own} == set(prints(tmp_path).values())
+
+
 # Trained anew
+
+
+def test_choices_of_what_is_not_trained_anew_stay(tmp_path: Path, theatre: Theatre) -> None:
+    theatre.scores = DIVIDED
+    other = replace(CHOOSING, row="other", settings={"method": "crl", "kappa": 3})
+    reproduce("one", made(CHOOSING, other), request(tmp_path))
+    before = content(tmp_path)
+    reproduce("one", made(CHOOSING, other), request(tmp_path, again=True, only=["other"]))
+    after = content(tmp_path)
+    assert (after["chosen"], after["superseded"]) == (before["chosen"], [])
+    assert [run["key"] for run in after["runs"]] == [run["key"] for run in before["runs"]]
+
+
+def test_training_anew_of_one_cell_forgets_no_other(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reproduce("one", made(), request(tmp_path))
+    with monkeypatch.context() as patch:
+        interrupt(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce("one", made(), request(tmp_path, again=True, only=["CRL"]))
+    for only, trained in (("CE", 2), ("CRL", 1)):  # one of CRL's was trained before
+        theatre.seen()
+        reproduce("one", made(), request(tmp_path, again=True, only=[only]))
+        assert len(theatre.seen()) == trained
+    assert not list((tmp_path / "runs").glob("*.json"))
 
 
 def test_what_diverged_is_trained_anew_from_its_beginning(tmp_path: Path, count: Count) -> None:
@@ -274,9 +313,74 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch: 
     (folder,) = (tmp_path / "runs").iterdir()
     with atomic.claimed(folder, wait=False) as ours:
         assert ours
-        with pytest.raises(ValueError, match="but got one that another process trains now: wait for it"):
+        with pytest.raises(
+            BusyError, match="to be a run that nobody trains, but got one that another process does now"
+        ):
             resume(folder)
     assert resume(folder).is_finished
+
+
+def test_what_another_process_trains_is_waited_for(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy: list[Path] = []
+
+    def train(config: Config, out: Path, **options: Any) -> Run:
+        if not busy:
+            busy.append(out)
+            theatre.train(config, out, **options)  # by somebody else, who is done when the claim is free
+            raise BusyError(out)
+        return theatre.train(config, out, **options)
+
+    monkeypatch.setattr(suite, "train", train)
+    assert len(reproduce("one", made(), request(tmp_path)).all_records) == 4
+    assert len(theatre.seen()) == 4
+
+
+Elsewhere = Callable[[], Any]
+
+
+def meanwhile(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere) -> None:
+    """Let something happen elsewhere when the next run is trained."""
+    begun: list[Config] = []
+
+    def train(config: Config, out: Path, **options: Any) -> Run:
+        begun.append(config)
+        if len(begun) == 1:
+            elsewhere()
+        return theatre.train(config, out, **options)
+
+    monkeypatch.setattr(suite, "train", train)
+
+
+def test_what_others_train_anew_is_not_put_back(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reproduce("one", made(CE), request(tmp_path))
+    theatre.scores = lambda _: (0.9, 0.9)
+    meanwhile(theatre, monkeypatch, lambda: reproduce("one", made(), request(tmp_path, only=["CE"], again=True)))
+    outcome = reproduce("one", made(), request(tmp_path, only=["CRL"]))
+    assert set(outcome.values(CE, "argmax").values()) == {0.9}
+    assert [one["replaced"] for one in content(tmp_path)["superseded"]] == ["trained anew"] * 2
+
+
+def test_what_others_find_and_choose_is_taken_up(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theatre.scores = DIVIDED
+    experiment = made(CE, CHOOSING, measure=lambda _: {"answer": 42})
+    reproduce("one", made(CE, seeds=1), request(tmp_path))
+    theatre.seen()
+
+    def elsewhere() -> None:
+        reproduce("one", experiment, request(tmp_path, seeds=1))
+
+    meanwhile(theatre, monkeypatch, elsewhere)  # while the second seed of CE is trained here
+    outcome = reproduce("one", experiment, request(tmp_path, only=["CE"]))
+    assert outcome.found == {"answer": 42}
+    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
+    assert list(outcome.values(outcome.experiment.cell("CRL"), "argmax")) == ["0"]
+    assert content(tmp_path)["superseded"] == []
 
 
 def test_a_claim_ends_and_leaves_nothing(tmp_path: Path) -> None:
@@ -309,9 +413,11 @@ RECORDS = "Expected .*results/one.json to be the results of an experiment, as re
         ([], "one.json to be the results of an experiment, but got another file"),
         (3, "one.json to be the results of an experiment, but got another file"),
         ({"runs": []}, "one.json to be the results of an experiment, but got another file"),
-        ({"experiment": "one", "runs": 3}, f"{RECORDS}, but got runs that are no records"),
-        ({"experiment": "one", "runs": [{"a": 1}]}, f"{RECORDS}, but got runs that are no records"),
-        ({"experiment": "one", "runs": [], "candidates": ["a"]}, f"{RECORDS}, but got candidates that are no records"),
+        ({"experiment": "one", "runs": 3}, f"{RECORDS}, but got damaged runs"),
+        ({"experiment": "one", "runs": [{"key": "a"}]}, f"{RECORDS}, but got damaged runs"),
+        ({"experiment": "one", "runs": [], "candidates": ["a"]}, f"{RECORDS}, but got damaged candidates"),
+        ({"experiment": "one", "measured": 5, "found": []}, f"{RECORDS}, but got damaged measured"),
+        ({"experiment": "one", "found": [1]}, f"{RECORDS}, but got damaged found"),
     ],
 )
 def test_results_of_another_shape_are_told_before_anything_is_trained(

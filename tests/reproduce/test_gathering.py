@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_outcome import made_outcome
@@ -17,13 +18,17 @@ from rectifier.reproduce.records import write_results
 CELLS = [Cell("ce"), Cell("crl", against="ce")]
 
 
+def bare(key: str, seconds: float | None) -> dict[str, Any]:
+    return {"key": key, "config": {}, "seed": 0, "data": {}, "seconds": seconds}
+
+
 def write(folder: Path, name: str, title: str, runs: int, **facts: str) -> None:
     write_results(
         folder / f"{name}.json",
         {"experiment": name, "title": title, **facts},
         {
-            "runs": [{"key": f"{name}{i}", "seconds": 360.0} for i in range(runs)],
-            "candidates": [{"key": "c", "seconds": None}],
+            "runs": [bare(f"{name}{i}", 360.0) for i in range(runs)],
+            "candidates": [bare("c", None)],
         },
     )
 
@@ -249,7 +254,13 @@ def test_a_page_without_runs_has_its_command_and_what_was_found(tmp_path: Path) 
 def test_a_page_enters_the_list(tmp_path: Path) -> None:
     outcome = shown(tmp_path)
     (tmp_path / "made.json").write_text(
-        json.dumps({"experiment": "made", "title": "A title", "runs": [{"key": "a", "seconds": 9.0}] * 2})
+        json.dumps(
+            {
+                "experiment": "made",
+                "title": "A title",
+                "runs": [{"key": "a", "config": {}, "seed": 0, "data": {}, "seconds": 9.0}] * 2,
+            }
+        )
     )
     page(outcome)
     assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2", "0.01"]]

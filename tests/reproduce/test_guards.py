@@ -133,11 +133,13 @@ def test_runs_that_validation_chose_from_are_not_scored(tmp_path: Path) -> None:
 
 # What is recorded
 
+BARE = {"key": "shared", "config": {}, "seed": 0, "data": {}}
+
 
 @pytest.mark.parametrize("own", ["one", "two"])
 def test_of_a_run_that_two_have_an_experiments_own_record_prevails(tmp_path: Path, own: str) -> None:
     for name in ("one", "two"):
-        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [{"key": "shared", "test": name}]})
+        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [{**BARE, "test": name}]})
     assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"]["test"] == own
 
 
@@ -145,9 +147,9 @@ def test_of_a_run_that_two_have_an_experiments_own_record_prevails(tmp_path: Pat
 @pytest.mark.parametrize("own", ["one", "two"])
 def test_a_record_without_scores_does_not_replace_one_that_has_them(tmp_path: Path, scored: str, own: str) -> None:
     for name in ("one", "two"):
-        run = {"key": "shared", **({"test": name} if name == scored else {})}
+        run = {**BARE, **({"test": name} if name == scored else {})}
         write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [run]})
-    assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"] == {"key": "shared", "test": scored}
+    assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"] == {**BARE, "test": scored}
 
 
 def test_recorded_runs_of_other_images_are_trained_anew(tmp_path: Path) -> None:

@@ -227,19 +227,21 @@ def test_what_is_no_number_is_refused_and_harms_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
 
 
+def bare(key: str, seed: int = 0) -> dict[str, Any]:
+    return {"key": key, "config": {}, "seed": seed, "data": {}}
+
+
 def test_records_are_gathered_from_all_results_of_a_folder(tmp_path: Path) -> None:
     for name, keys in {"one": "ab", "two": "bc"}.items():
-        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [{"key": key} for key in keys]})
-    write_results(
-        tmp_path / "three.json", {"experiment": "three"}, {"runs": [], "candidates": [{"key": "d", "seed": 1000}]}
-    )
+        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [bare(key) for key in keys]})
+    write_results(tmp_path / "three.json", {"experiment": "three"}, {"runs": [], "candidates": [bare("d", 1000)]})
     # Other results may lie in the same folder.
     (tmp_path / "speed.json").write_text('{"hardware": "H200", "rounds": 5}')
     (tmp_path / "list.json").write_text("[1, 2]")
     (tmp_path / "count.json").write_text('{"runs": 3}')
     (tmp_path / "timings.json").write_text('{"runs": [{"seconds": 1.5}, 2.5, "a key"]}')
     assert {key: one["key"] for key, one in read_records(tmp_path).items()} == {key: key for key in "abcd"}
-    assert read_records(tmp_path)["d"] == {"key": "d", "seed": 1000}
+    assert read_records(tmp_path)["d"] == bare("d", 1000)
     assert read_records(tmp_path / "nowhere") == {}
 
 

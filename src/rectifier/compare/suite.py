@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rectifier import check, console
+from rectifier import atomic, check, console
 from rectifier.compare.groups import Entry
 from rectifier.compare.outcome import Comparison
 from rectifier.compare.statistics import compare_entries
@@ -16,6 +16,7 @@ from rectifier.engine.devices import is_first_process
 from rectifier.runs.folder import Run
 from rectifier.training import (
     TOGETHER,
+    BusyError,
     Wanted,
     begun_run,
     data_settings,
@@ -108,13 +109,26 @@ def missing_groups(planned: Sequence[Planned], together: int | None = None) -> l
 
 
 def train_group(group: RunGroup) -> list[Run]:
-    """Train a group of runs, or go on with those that are begun."""
-    first, *others = group.runs
+    """Train a group of runs, or go on with those that are begun; what another process trains is waited for."""
+    while missing := [run for run in group.runs if not Run(run.folder).is_finished]:
+        try:
+            _train_now(missing, group.title)
+            break
+        except BusyError as busy:
+            console.say(f"{busy} Waiting for it.")
+            with atomic.claimed(busy.folder, wait=True):
+                pass
+    return [Run.open(run.folder) for run in group.runs]
+
+
+def _train_now(runs: Sequence[Planned], title: str) -> None:
+    first, *others = runs
     if others:
-        return train_together([Wanted(run.config, run.folder) for run in group.runs], title=group.title)
-    if (first.folder / "config.json").is_file():
-        return [resume(first.folder, title=group.title)]
-    return [train(first.config, first.folder, title=group.title)]
+        train_together([Wanted(run.config, run.folder) for run in runs], title=title)
+    elif (first.folder / "config.json").is_file():
+        resume(first.folder, title=title)
+    else:
+        train(first.config, first.folder, title=title)
 
 
 def _by_data(missing: Sequence[Planned]) -> list[list[Config]]:

@@ -25,26 +25,35 @@ class Again:
     """The folders of runs that are trained anew, in a file as long as it goes on: one that is stopped can go on."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._folders: dict[str, str] = read_json(path) if path.is_file() else {}
-        if not isinstance(self._folders, dict):
-            check.fail(str(path), "what --again has trained, by run", "another file: put it elsewhere")
+        self._path, self._used = path, set[str]()
+        self._folders = self._there()
         begun = sum(Run(path.parent / name).is_finished for name in self._folders.values())
         if begun:
             anew = f"{check.amount(begun, 'run')} trained anew already; without {path} it begins anew"
             console.say(f"--again was stopped before, and goes on: {anew}.")
 
+    def _there(self) -> dict[str, str]:
+        folders = read_json(self._path) if self._path.is_file() else {}
+        if not isinstance(folders, dict):
+            check.fail(str(self._path), "what --again has trained, by run", "another file: put it elsewhere")
+        return folders
+
     def folder(self, key: str, folder: Path, there: frozenset[str] | None) -> Path:
         """Return where a run is trained anew, beside what is there of before."""
+        self._used.add(key)
         if key not in self._folders or not _is_of(folder.with_name(self._folders[key]), there):
-            self._folders[key] = _new(folder).name
+            self._folders = {**self._there(), key: _new(folder).name}  # another cell may be trained anew by others
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, self._folders)
         return folder.with_name(self._folders[key])
 
     def end(self) -> None:
-        """Forget them: all are trained."""
-        self._path.unlink(missing_ok=True)
+        """Forget those that were asked for: all of them are trained."""
+        left = {key: name for key, name in self._there().items() if key not in self._used}
+        if left:
+            write_json(self._path, left)
+        else:
+            self._path.unlink(missing_ok=True)
 
 
 def _is_of(folder: Path, there: frozenset[str] | None) -> bool:

@@ -223,7 +223,7 @@ def _hours(records: Sequence[Record]) -> str:
 
 
 def _untimed(records: Sequence[Record]) -> str:
-    number = sum(record["seconds"] is None for record in records)
+    number = sum(record.get("seconds") is None for record in records)
     return f" ({check.amount(number, 'run')} went on after a kill, with times that are not known)" if number else ""
 
 

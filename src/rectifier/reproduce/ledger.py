@@ -33,19 +33,24 @@ class Ledger:
         self.found: dict[str, Any] = content.get("found") or {}  # beside scores
         self.measured_in: list[str] = content.get("measured") or []  # the runs that it was found in
         self.measured_apart: list[str] = content.get("measured_apart") or []  # of these, those in a second training
+        self._remember(content)
         own, self._replaced = self._split(content)
         known = {} if again else recorded
         if not scored:
             own, known = ({key: _without_test(one) for key, one in each.items()} for each in (own, known))
         self._own, self._known = own, known  # as they were, and with what is new
+        self._kept: set[str] = set()
         self._candidates: dict[str, Record] = {}
-        self._forgotten: set[str] = set()
 
     def _content(self) -> dict[str, Any]:
         content = read_results(self.path) if self.path.is_file() else {}
         if not content and self.path.is_file():
             check.fail(str(self.path), "the results of an experiment", "another file: put it elsewhere")
         return content
+
+    def _remember(self, content: Mapping[str, Any]) -> None:
+        """Note what the file holds, to see later what others have changed."""
+        self._read, self._read_found = self._split(content)[0], content.get("found") or {}
 
     @staticmethod
     def _split(content: Mapping[str, Any]) -> tuple[dict[str, Record], list[Record]]:
@@ -69,8 +74,9 @@ class Ledger:
         return key in self._known and (not scored or _is_scored(self._known[key]))
 
     def forget(self, key: str) -> None:
-        """Leave a record alone that is of other data; its file keeps it apart."""
-        self._forgotten.add(key)
+        """Leave a record alone that is of other data, and what was found in that; its file keeps it apart."""
+        if key in self.measured_in:
+            self.found, self.measured_in, self.measured_apart = {}, [], []
         self._known.pop(key, None)
         self._put_aside(self._own.pop(key, None), OTHER_DATA)
 
@@ -84,6 +90,7 @@ class Ledger:
             if (old := self._own.get(key, {})).get("test") != kept.get("test"):
                 self._put_aside(old, TRAINED_ANEW)
             self._known[key] = kept
+            self._kept.add(key)
         if not scored:
             self._candidates[key] = self._known[key]
 
@@ -94,7 +101,7 @@ class Ledger:
 
     def consider(self, keys: Iterable[str]) -> dict[str, Record]:
         """Return what is known of runs that validation chooses from, and list it as such."""
-        known = {key: self._known[key] for key in keys if key in self._known}
+        known = {key: record for key in keys if (record := self.recorded(key))}
         self._candidates |= known
         return known
 
@@ -118,15 +125,21 @@ class Ledger:
         return [*(one for key, one in self._own.items() if key not in keys), *self._replaced]
 
     @contextmanager
-    def open_file(self) -> Iterator[None]:
-        """Keep others from the file until it is written, and take up what they have recorded in the meantime."""
+    def open_file(self) -> Iterator[bool]:
+        """Keep others from the file until it is written; take up what they have recorded, and say whether they have."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.claimed(self.path.parent, wait=True):
-            own, replaced = self._split(self._content())
-            new = own.keys() - self._own.keys() - self._forgotten
-            self._own |= {key: own[key] for key in own if key in new}
+            content = self._content()
+            own, replaced = self._split(content)
+            new = {key: one for key, one in own.items() if one != self._read.get(key) and key not in self._kept}
+            self._own |= new
+            self._known |= new
             self._replaced += [one for one in replaced if one not in self._replaced]
-            yield
+            if (content.get("found") or {}) != self._read_found and self.found == self._read_found:
+                self.found, self.measured_in = content["found"], content["measured"]
+                self.measured_apart = content["measured_apart"]
+            yield bool(new)
+            self._remember(self._content())
 
     def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> int:
         """Write the file: facts, what is current, and apart from it what settings of before had; count the runs."""

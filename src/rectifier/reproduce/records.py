@@ -126,11 +126,21 @@ def read_results(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "experiment" not in content:
         return {}
     lists = {part: content.get(part, []) for part in LISTS}
-    for part, listed in lists.items():
-        if not isinstance(listed, list) or not all(isinstance(one, dict) and "key" in one for one in listed):
-            wanted = "the results of an experiment, as rectifier reproduce writes them"
-            check.fail(str(path), wanted, f"{part} that are no records: restore it, or put it elsewhere")
+    damaged = [
+        part for part, listed in lists.items() if not (isinstance(listed, list) and all(map(_is_record, listed)))
+    ]
+    kinds = {"found": dict, "measured": list, "measured_apart": list}
+    damaged += [part for part, kind in kinds.items() if not isinstance(content.get(part) or kind(), kind)]
+    if damaged:
+        wanted = "the results of an experiment, as rectifier reproduce writes them"
+        check.fail(str(path), wanted, f"damaged {' and '.join(damaged)}: restore it, or put it elsewhere")
     return {**content, **lists}
+
+
+def _is_record(one: Any) -> bool:
+    """Say whether this can be the record of a run."""
+    kinds = {"key": str, "config": dict, "seed": int, "data": dict}
+    return isinstance(one, dict) and all(isinstance(one.get(name), kind) for name, kind in kinds.items())
 
 
 def read_records(folder: Path, own: Path | None = None, *, quick: bool = False) -> dict[str, Record]:

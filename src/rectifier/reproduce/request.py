@@ -46,7 +46,7 @@ def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str
     found = {name: [text for text in only if with_text(own, text)] for name, own in cells.items()}
     there = dict.fromkeys(part for own in cells.values() for cell in own for part in (cell.row, cell.column) if part)
     for text in only:
-        if not any(text in texts for texts in found.values()):
+        if not text or not any(text in texts for texts in found.values()):
             listed = ", ".join(there) or "there are none"
             check.fail("--only", f"a part of a row or column ({listed})", repr(text))
     return found

@@ -107,17 +107,20 @@ class _Work:
                     except (ValueError, TypeError) as error:
                         check.fail(f"cell {cell.name!r} of {self._name}", "one that can be trained", error)
 
-    def _choose(self) -> None:
-        """Let validation choose: first how each column is trained, then what is a cell's own."""
+    def _choose(self, train: bool = True) -> None:
+        """Let validation choose: first how each column is trained, then what is a cell's own.
+
+        Without ``train`` it chooses from what is recorded.
+        """
         cells, recipe = self._experiment.cells, self._experiment.recipe
         if recipe:
             wanted = {cell.column for cell in cells if self._is_wanted(cell)}
             firsts = {cell.column: cell for cell in reversed(cells)}
             columns = [firsts[column] for column in dict.fromkeys(cell.column for cell in cells)]
-            found = self._choices([_Asked(cell, recipe, cell.column in wanted) for cell in columns])
+            found = self._choices([_Asked(cell, recipe, train and cell.column in wanted) for cell in columns])
             self._recipes = {column: chosen for (_, column), chosen in found.items()}
         choosing = [cell for cell in cells if cell.choose and (not recipe or cell.column in self._recipes)]
-        self._chosen = self._choices([_Asked(cell, cell.choose, self._is_wanted(cell)) for cell in choosing])
+        self._chosen = self._choices([_Asked(cell, cell.choose, train and self._is_wanted(cell)) for cell in choosing])
 
     def _choices(self, asked: Sequence[_Asked]) -> dict[Where, dict[str, Any]]:
         """Return the values that validation likes best, by runs of seeds of their own."""
@@ -301,7 +304,9 @@ class _Work:
         return Outcome(self._name, self._experiment, records, chosen, ledger.found, results, *beside)
 
     def _write(self) -> None:
-        with self._ledger.open_file():
+        with self._ledger.open_file() as others_wrote:
+            if others_wrote:
+                self._choose(train=False)
             current = self._current()
             runs = self._ledger.write(self._facts(self._outcome(current)), current)
         if self._request.train and not self._request.quick:

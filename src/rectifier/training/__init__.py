@@ -3,6 +3,7 @@
 from rectifier.training.job import data_settings, fingerprints, open_for_training, store_folder
 from rectifier.training.start import (
     TOGETHER,
+    BusyError,
     Wanted,
     begun_run,
     diverged_at_the_end,
@@ -16,6 +17,7 @@ from rectifier.training.start import (
 
 __all__ = [
     "TOGETHER",
+    "BusyError",
     "Wanted",
     "begun_run",
     "data_settings",

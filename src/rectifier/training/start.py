@@ -28,6 +28,14 @@ TOGETHER = 8
 """How many runs are trained side by side: with more, an H200 gains little."""
 
 
+class BusyError(ValueError):
+    """A run that another process trains."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(check.sentence(str(folder), "a run that nobody trains", "one that another process does now"))
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A run that shall be there: begun in a new folder, or gone on with where one is begun."""
@@ -233,7 +241,7 @@ def _begun(fabric: Fabric, job: Job, out: Path) -> Iterator[Run]:
     run = Run(out) if (out / "config.json").is_file() else Run.create(out, job.config)
     with atomic.claimed(out, wait=False) as ours:
         if not ours:
-            check.fail(str(out), "a run that nobody trains", "one that another process trains now: wait for it")
+            raise BusyError(out)
         run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)}, job.config.fit)
         yield run
 
