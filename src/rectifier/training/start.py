@@ -238,10 +238,11 @@ def _begun(fabric: Fabric, job: Job, out: Path) -> Iterator[Run]:
     if not fabric.is_global_zero:
         yield Run(out)
         return
-    run = Run(out) if (out / "config.json").is_file() else Run.create(out, job.config)
+    out.mkdir(parents=True, exist_ok=True)
     with atomic.claimed(out, wait=False) as ours:
         if not ours:
             raise BusyError(out)
+        run = Run(out) if (out / "config.json").is_file() else Run.create(out, job.config)
         run.begin(job.data, job.normalisation, {**job.decided, "device": str(fabric.device)}, job.config.fit)
         yield run
 
