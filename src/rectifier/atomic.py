@@ -1,4 +1,7 @@
-"""Files that are there whole or not at all, whatever interrupts the writing. Imports no torch: decoding uses it too."""
+"""Files that are there whole or not at all, whatever interrupts the writing, and folders that one process has alone.
+
+Imports no torch: decoding uses it too.
+"""
 
 from __future__ import annotations
 

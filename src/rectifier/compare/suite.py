@@ -108,7 +108,7 @@ def missing_groups(planned: Sequence[Planned], together: int | None = None) -> l
     return groups
 
 
-def train_group(group: RunGroup) -> list[Run]:
+def train_group(group: RunGroup) -> None:
     """Train a group of runs, or go on with those that are begun; what another process trains is waited for."""
     while missing := [run for run in group.runs if not Run(run.folder).is_finished]:
         try:
@@ -118,7 +118,6 @@ def train_group(group: RunGroup) -> list[Run]:
             console.say(f"{busy} Waiting for it.")
             with atomic.claimed(busy.folder, wait=True):
                 pass
-    return [Run.open(run.folder) for run in group.runs]
 
 
 def _train_now(runs: Sequence[Planned], title: str) -> None:

@@ -111,7 +111,7 @@ class Ledger:
 
     def seeds(self) -> set[int]:
         """Return the seeds that are recorded here; others may have more of a run that is shared with them."""
-        return {record["seed"] for record in self._own.values() if "seed" in record}
+        return {record["seed"] for record in self._own.values()}
 
     def current(self, keys: Mapping[Place, str]) -> dict[Place, Record]:
         """Return what is recorded of these runs; what is not trained anew yet is what it was."""

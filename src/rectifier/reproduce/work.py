@@ -78,8 +78,7 @@ class _Work:
         self._trained(self._all_configs(), self._experiment.scored)
         outcome = self._outcome(self._current())
         if self._request.train or (self._ledger.path.is_file() and (outcome.all_records or outcome.found)):
-            self._write()
-            outcome = self._outcome(self._current())
+            outcome = self._write()
             write_page(outcome, self._request.quick, self._request.experiments)
         else:
             begun = f" but {check.amount(runs, 'run')} to choose from" if (runs := self._ledger.candidates()) else ""
@@ -88,14 +87,14 @@ class _Work:
             self._again.end()
         return outcome
 
-    # Which settings.
-
     def _check_folders(self) -> None:
         """Refuse folders that cannot be written to before anything is trained for them."""
         for option, folder in (("--results", self._request.results), ("--out", self._request.runs)):
             there = next(path for path in (folder, *folder.parents) if path.exists())
             if not there.is_dir() or not os.access(there, os.W_OK):
                 check.fail(option, "a folder that can be written to", there)
+
+    # Which settings.
 
     def _check_settings(self) -> None:
         """Refuse what cannot be trained before anything is."""
@@ -238,7 +237,7 @@ class _Work:
             return
         ledger, wanted = self._ledger, set(self._keys(self._seeds).values())
         measured, recorded = set(ledger.measured_in), set(self._keys(self._recorded_seeds()).values())
-        # More seeds may have been measured than are asked for; runs of other data are known no longer.
+        # More seeds may have been measured than are asked for; a run without a record will be another one.
         is_done = ledger.found and wanted <= measured <= recorded and all(key in ledger for key in wanted)
         if not self._experiment.cells or not is_done or self._request.again:
             ledger.measured_apart = []
@@ -303,14 +302,17 @@ class _Work:
         beside = (diverged, ledger.superseded(current), ledger.measured_in, ledger.measured_apart)
         return Outcome(self._name, self._experiment, records, chosen, ledger.found, results, *beside)
 
-    def _write(self) -> None:
+    def _write(self) -> Outcome:
+        """Write the experiment's file, with what others have recorded in it, and return what it holds."""
         with self._ledger.open_file() as others_wrote:
             if others_wrote:
                 self._choose(train=False)
             current = self._current()
-            runs = self._ledger.write(self._facts(self._outcome(current)), current)
+            outcome = self._outcome(current)
+            runs = self._ledger.write(self._facts(outcome), current)
         if self._request.train and not self._request.quick:
             console.say(f"{self._ledger.path}: {check.amount(runs, 'run')}")
+        return outcome
 
     def _facts(self, outcome: Outcome) -> dict[str, Any]:
         return {
