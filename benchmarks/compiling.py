@@ -21,6 +21,7 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 from rich.table import Table
+
 from training import engine_step, made_batch, step_milliseconds
 
 SHAPES: dict[str, tuple[list[int], tuple[int, int, int]]] = {

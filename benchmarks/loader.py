@@ -30,13 +30,13 @@ from plain import plain_loader
 from rich.console import Console
 from rich.table import Table
 
-from rectifier import console as messages
+from rectifier._base import console as messages
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Loader
 from rectifier.data.normalise import statistics
 from rectifier.data.sources import open_data
-from rectifier.data.store import build_store
+from rectifier.data.store.build import build_store
 
 BATCH = 256
 
@@ -177,7 +177,7 @@ def write_store(folder: Path, samples: int) -> None:
     for number, path in enumerate(paths):
         (pictures / path).symlink_to(pictures / f"{number % 50}.bmp")
     targets = torch.from_numpy(np.arange(samples) % 2)[:, None].repeat(1, 40)
-    from rectifier.labels import LabelSpace
+    from rectifier.labels.space import LabelSpace
 
     space = LabelSpace.from_names({f"attribute {a}": ["no", "yes"] for a in range(40)})
     ids = tuple(map(str, range(samples)))

@@ -25,14 +25,15 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 from rich.table import Table
-from training import BATCH, SHAPES, counts_of, made_batch, step_milliseconds
 
-from rectifier import LabelSpace, build_network, console
-from rectifier.config import Config
-from rectifier.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
-from rectifier.engine.tally import Tally
+from rectifier import LabelSpace, build_network
+from rectifier._base import console
 from rectifier.methods import METHODS, Method, build_mixing, build_objective, needed_of_network
 from rectifier.training import train
+from rectifier.training.config import Config
+from rectifier.training.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
+from rectifier.training.engine.tally import Tally
+from training import BATCH, SHAPES, counts_of, made_batch, step_milliseconds
 
 OF_A_STEP = ("loss", "weights", "rectification", "objective", "mixing", "classifier")
 TRAINED = ("ce", "crl", "lmle")

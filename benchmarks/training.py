@@ -35,18 +35,19 @@ from plain import plain_loader
 from rich.console import Console
 from rich.table import Table
 
-from rectifier import LabelSpace, build_network, build_store, console, open_data, power_law_profile
-from rectifier.compare import suite
-from rectifier.config import Config
+from rectifier import LabelSpace, build_network, build_store, open_data, power_law_profile
+from rectifier._base import console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData
 from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation
-from rectifier.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
-from rectifier.engine.tally import Tally
 from rectifier.methods import build_objective
-from rectifier.presets import preset
 from rectifier.samplers import UniformSampler
+from rectifier.training import many as suite
+from rectifier.training.config import Config
+from rectifier.training.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
+from rectifier.training.engine.tally import Tally
+from rectifier.training.presets import preset
 
 BATCH = 256
 SHAPES: dict[str, tuple[list[int], tuple[int, int, int]]] = {

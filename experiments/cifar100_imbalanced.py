@@ -1,6 +1,6 @@
 """CIFAR-100 made imbalanced, imb(1), against as many images of balanced classes, bln(1)."""
 
-from rectifier.imbalance import loss_weight, power_law_profile
+from rectifier.labels.imbalance import loss_weight, power_law_profile
 from rectifier.reproduce import Cell, Experiment, views
 
 from .paper import CIFAR_HOG, CIFAR_IMBALANCED

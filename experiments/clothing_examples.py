@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from rectifier import console
-from rectifier.compare import PREFERRED, difference, estimate
-from rectifier.reproduce import Experiment, Laboratory, Outcome, answers, pictures, views
-from rectifier.runs.folder import Run
+from rectifier._base import console
+from rectifier.report.comparison import PREFERRED, difference, estimate
+from rectifier.reproduce import Context, Experiment, Outcome, answers, pictures, views
+from rectifier.training.run.folder import Run
 
 from .clothing import CELLS as ALL_CELLS
 from .recipes import FASHION, QUICK_LABELS
@@ -16,7 +16,7 @@ RULES = ("argmax", PREFERRED)
 NOT_SHOWN = " (Which answers these are is not recorded here: `--again` trains these runs once more, and draws it.)"
 
 
-def measure(laboratory: Laboratory) -> dict:
+def measure(laboratory: Context) -> dict:
     runs = {row: laboratory.runs(row, "") for row in (BASE, OTHER)}
     first = runs[OTHER][0]
     said = answers.first_answers(first, first.predictions("test"), SHOWN, PREFERRED)
@@ -24,7 +24,7 @@ def measure(laboratory: Laboratory) -> dict:
     return {**shares, "shown": said}
 
 
-def draw(laboratory: Laboratory) -> None:
+def draw(laboratory: Context) -> None:
     said = laboratory.before.get("shown")
     if said is None:
         console.say("Which answers the picture shows is not recorded: with --again it is found and drawn.")

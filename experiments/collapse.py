@@ -2,9 +2,9 @@
 
 import csv
 
-from rectifier.compare import PREFERRED, estimate
-from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, views
-from rectifier.runs.folder import Run
+from rectifier.report.comparison import PREFERRED, estimate
+from rectifier.reproduce import Cell, Context, Experiment, Outcome, views
+from rectifier.training.run.folder import Run
 
 from .recipes import CELEBA, QUICK_LABELS
 
@@ -31,7 +31,7 @@ HEADS = {
 }
 
 
-def measure(laboratory: Laboratory) -> dict:
+def measure(laboratory: Context) -> dict:
     return {row: {str(run.config.seed): _state(run) for run in laboratory.runs(row, "")} for row in TRIED}
 
 

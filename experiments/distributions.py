@@ -1,6 +1,6 @@
 """How classes are distributed."""
 
-from rectifier.reproduce import Experiment, Laboratory, Outcome
+from rectifier.reproduce import Context, Experiment, Outcome
 from rectifier.reproduce.datasets import describe, draw_distributions, not_here_text, series_table, sorted_sizes
 
 DATA = {"CelebA": "celeba", "Fashion products": "fashion"}
@@ -14,7 +14,7 @@ QUICK_DATA = {
 QUICK_SERIES = {f"1 : {ratio}": f"digits:ratio={ratio}" for ratio in (5, 10, 20)}
 
 
-def measure(laboratory: Laboratory) -> dict:
+def measure(laboratory: Context) -> dict:
     data, series = (QUICK_DATA, QUICK_SERIES) if laboratory.quick else (DATA, SERIES)
     specs = [*data.values(), *series.values()]
     here, not_here = describe(specs, laboratory.data_root, sorted_sizes, laboratory.before.get("here", {}))

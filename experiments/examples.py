@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from rectifier.compare import difference, estimate
-from rectifier.reproduce import Experiment, Laboratory, Outcome, pictures, views
+from rectifier.report.comparison import difference, estimate
+from rectifier.reproduce import Context, Experiment, Outcome, pictures, views
 
 from .celeba import CELLS as ALL_CELLS
 from .recipes import CELEBA, QUICK_LABELS
@@ -13,14 +13,14 @@ NOT_RECORDED = " (not recorded here; --again trains these runs once more, and fi
 LABELS, DRAWN = 8, 4  # the most imbalanced: in the tables, and in the picture
 
 
-def measure(laboratory: Laboratory) -> dict:
+def measure(laboratory: Context) -> dict:
     others = {run.config.seed: run for run in laboratory.runs(OTHER, "")}
     pairs = [(run, others[run.config.seed]) for run in laboratory.runs(BASE, "") if run.config.seed in others]
     found = pictures.count_exchanges(pairs, views.RULE_WORDS, LABELS)
     return {**found, "shown": pictures.find_examples(*pairs[0], DRAWN)}
 
 
-def draw(laboratory: Laboratory) -> None:
+def draw(laboratory: Context) -> None:
     found, data = laboratory.before, pictures.open_images(laboratory.config(BASE, ""), laboratory.data_root)
     rows = [
         pictures.ExampleRow(

@@ -1,7 +1,7 @@
 """Features of two frequent classes and a rare one: as equal classes give them, as imbalance does, and with CRL."""
 
-from rectifier.compare import difference, estimate
-from rectifier.reproduce import Experiment, Laboratory, Outcome, neighbourhoods, views
+from rectifier.report.comparison import difference, estimate
+from rectifier.reproduce import Context, Experiment, Outcome, neighbourhoods, views
 
 from .cifar100_imbalanced import CELLS as ALL_CELLS
 from .recipes import CIFAR, QUICK_ONE_LABEL
@@ -10,7 +10,7 @@ BASE, RECTIFIED = "imb(1)", "imb(1) + CRL"
 CELLS = [cell for cell in ALL_CELLS if cell.column == "ResNet32" and cell.row in ("bln(1)", BASE, RECTIFIED)]
 
 
-def measure(laboratory: Laboratory) -> dict:
+def measure(laboratory: Context) -> dict:
     runs = {cell.row: laboratory.runs(cell.row, cell.column) for cell in CELLS}
     return neighbourhoods.compare_neighbourhoods(runs, BASE, laboratory.data_root)
 

@@ -1,6 +1,6 @@
 """How imbalanced the data sets are."""
 
-from rectifier.reproduce import Experiment, Laboratory, Outcome
+from rectifier.reproduce import Context, Experiment, Outcome
 from rectifier.reproduce.datasets import data_table, describe, facts_of, label_table, not_here_text
 
 DATA = ("cifar100", "celeba", "deepfashion", "xdomain", "fashion")
@@ -22,7 +22,7 @@ REMARK = (
 )
 
 
-def measure(laboratory: Laboratory) -> dict:
+def measure(laboratory: Context) -> dict:
     specs = QUICK if laboratory.quick else DATA
     root = laboratory.data_root
     here, not_here = describe(specs, root, lambda found: facts_of(found, root), laboratory.before.get("here", {}))

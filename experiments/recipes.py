@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rectifier.presets import preset
+from rectifier.training.presets import preset
 
 _LEAN: dict[str, Any] = {"tensorboard": False, "features": False}
 

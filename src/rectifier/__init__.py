@@ -13,13 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rectifier.compare.suite import compare_runs
-    from rectifier.config import Config
     from rectifier.data.dataset import ImageData
     from rectifier.data.loader import Loader
     from rectifier.data.sources import open_data
-    from rectifier.data.store import build_store
-    from rectifier.imbalance import (
+    from rectifier.data.store.build import build_store
+    from rectifier.evaluation.metrics import ClassBalancedAccuracy, class_balanced_accuracy
+    from rectifier.evaluation.rules.offsets import ThresholdAdjustment
+    from rectifier.labels.imbalance import (
         class_counts,
         exponential_profile,
         imbalance_measure,
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
         power_law_profile,
         step_profile,
     )
-    from rectifier.labels import LabelSpace
-    from rectifier.losses.rectification import ClassRectificationLoss, class_rectification_loss
-    from rectifier.losses.rectified import LossParts, RectifiedCrossEntropy
-    from rectifier.metrics import ClassBalancedAccuracy, class_balanced_accuracy
+    from rectifier.labels.space import LabelSpace
+    from rectifier.losses.crl.loss import ClassRectificationLoss, class_rectification_loss
+    from rectifier.losses.rectified_cross_entropy import LossParts, RectifiedCrossEntropy
     from rectifier.networks.registry import build_network
-    from rectifier.posthoc import ThresholdAdjustment
-    from rectifier.prediction import predict_images
-    from rectifier.presets import preset
-    from rectifier.runs.folder import Run
-    from rectifier.runs.results import evaluate
+    from rectifier.report.comparison import compare_runs
     from rectifier.training import resume, train
+    from rectifier.training.config import Config
+    from rectifier.training.predict import predict_images
+    from rectifier.training.presets import preset
+    from rectifier.training.run.folder import Run
+    from rectifier.training.run.results import evaluate
 
 __version__ = "0.1.0"
 
@@ -76,33 +76,33 @@ __all__ = [
 # Names are imported when they are first asked for: the command line answers, and processes that only decode images
 # start, without waiting seconds for torch.
 _HOMES = {
-    "ClassBalancedAccuracy": "metrics",
-    "ClassRectificationLoss": "losses.rectification",
-    "Config": "config",
+    "ClassBalancedAccuracy": "evaluation.metrics",
+    "ClassRectificationLoss": "losses.crl.loss",
+    "Config": "training.config",
     "ImageData": "data.dataset",
-    "LabelSpace": "labels",
+    "LabelSpace": "labels.space",
     "Loader": "data.loader",
-    "LossParts": "losses.rectified",
-    "RectifiedCrossEntropy": "losses.rectified",
-    "Run": "runs.folder",
-    "ThresholdAdjustment": "posthoc",
+    "LossParts": "losses.rectified_cross_entropy",
+    "RectifiedCrossEntropy": "losses.rectified_cross_entropy",
+    "Run": "training.run.folder",
+    "ThresholdAdjustment": "evaluation.rules.offsets",
     "build_network": "networks.registry",
-    "build_store": "data.store",
-    "class_balanced_accuracy": "metrics",
-    "class_counts": "imbalance",
-    "class_rectification_loss": "losses.rectification",
-    "compare_runs": "compare.suite",
-    "evaluate": "runs.results",
-    "exponential_profile": "imbalance",
-    "imbalance_measure": "imbalance",
-    "imbalance_ratio": "imbalance",
-    "minority_classes": "imbalance",
+    "build_store": "data.store.build",
+    "class_balanced_accuracy": "evaluation.metrics",
+    "class_counts": "labels.imbalance",
+    "class_rectification_loss": "losses.crl.loss",
+    "compare_runs": "report.comparison",
+    "evaluate": "training.run.results",
+    "exponential_profile": "labels.imbalance",
+    "imbalance_measure": "labels.imbalance",
+    "imbalance_ratio": "labels.imbalance",
+    "minority_classes": "labels.imbalance",
     "open_data": "data.sources",
-    "power_law_profile": "imbalance",
-    "predict_images": "prediction",
-    "preset": "presets",
+    "power_law_profile": "labels.imbalance",
+    "predict_images": "training.predict",
+    "preset": "training.presets",
     "resume": "training",
-    "step_profile": "imbalance",
+    "step_profile": "labels.imbalance",
     "train": "training",
 }
 

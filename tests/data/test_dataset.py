@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData, ImageFiles
-from rectifier.labels import LabelSpace
+from rectifier.labels.space import LabelSpace
 
 SPACE = LabelSpace.from_names({"colour": ["red", "green", "blue"], "striped": ["no", "yes"]})
 

@@ -16,11 +16,11 @@ import pytest
 import torch
 from PIL import Image
 
-from fakes import CELEBA_ATTRIBUTES
-from rectifier.data.celeba import celeba
-from rectifier.data.cifar import cifar100
+from helpers.fakes import CELEBA_ATTRIBUTES
 from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles
-from rectifier.data.fashion import fashion
+from rectifier.data.readers.celeba import celeba
+from rectifier.data.readers.cifar import cifar100
+from rectifier.data.readers.fashion import fashion
 
 PACKED = Path(__file__).parents[2].parent / "shared" / "data"
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from rectifier import LabelSpace
 from rectifier.data.sources import SOURCES, data_root, literal, open_data, reader_options
-from rectifier.data.store import build_store
+from rectifier.data.store.build import build_store
 
 FEW = "shapes:samples=60,size=16,ratio=4"
 

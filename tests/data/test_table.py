@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rectifier import LabelSpace
 from rectifier.data.dataset import ImageData
-from rectifier.data.files import read_csv
+from rectifier.data.readers.text_files import read_csv
 from rectifier.data.sources import open_data
 from rectifier.data.table import read_table
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cases import DESIGNS, make_batch
+from helpers.cases import DESIGNS, make_batch
 from rectifier import ClassRectificationLoss, RectifiedCrossEntropy, class_rectification_loss
 
 LAYOUTS = {"binary": [2] * 4, "mixed": [3, 7, 2], "very unequal": [2, 2, 2, 2, 2, 2, 40], "many classes": [30]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cases import DESIGNS, Batch, capture, make_batch
+from helpers.cases import DESIGNS, Batch, capture, make_batch
 from rectifier import ClassRectificationLoss, RectifiedCrossEntropy
 
 pytestmark = [

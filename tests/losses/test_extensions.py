@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import oracles
-from cases import DESIGNS, Batch, batches, make_batch
+from helpers.cases import DESIGNS, Batch, batches, make_batch
 from rectifier import ClassRectificationLoss, RectifiedCrossEntropy, class_rectification_loss
-from rectifier.columns import own_columns, softmax
-from rectifier.losses import chunks, mining
+from rectifier.labels.columns import own_columns, softmax
+from rectifier.losses.crl import chunks, mining
 
 LOGARITHMIC = [("class", kind, "log-probability") for kind in ("relative", "absolute")]
 KINDS = [(*design, "probability") for design in DESIGNS] + LOGARITHMIC

@@ -11,14 +11,14 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cases import DESIGNS, make_batch
+from helpers.cases import DESIGNS, make_batch
 from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
-from rectifier.losses.design import Design
+from rectifier.evaluation.metrics import count_correct
+from rectifier.losses.crl.design import Design
 from rectifier.losses.focal import Focal
 from rectifier.losses.objective import Objective
-from rectifier.losses.ranking import RankedCrossEntropy
-from rectifier.losses.triplet import SemiHardTripletLoss
-from rectifier.metrics import count_correct
+from rectifier.losses.ranked_triplet import RankedCrossEntropy
+from rectifier.losses.semi_hard_triplet import SemiHardTripletLoss
 
 SIZES = [2, 5]
 UNEVEN = {1: [20], 2: [13, 7], 3: [9, 1, 12]}

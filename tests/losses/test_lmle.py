@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import oracles
-from cases import Batch, make_batch
+from helpers.cases import Batch, make_batch
 from rectifier import LabelSpace
 from rectifier.losses import inputs
 from rectifier.losses.lmle import LMLE

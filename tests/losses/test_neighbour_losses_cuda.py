@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cases import capture, make_batch
+from helpers.cases import capture, make_batch
 from rectifier.losses.lmle import LMLE
 from rectifier.losses.quintuplet import quintuplet_loss
-from rectifier.losses.ranking import RankedCrossEntropy
-from rectifier.losses.triplet import SemiHardTripletLoss
+from rectifier.losses.ranked_triplet import RankedCrossEntropy
+from rectifier.losses.semi_hard_triplet import SemiHardTripletLoss
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

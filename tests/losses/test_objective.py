@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from torch import Tensor
 
 import oracles
-from cases import Batch, batches, capture, make_batch
+from helpers.cases import Batch, batches, capture, make_batch
 from rectifier import LabelSpace, LossParts, RectifiedCrossEntropy, class_counts, class_rectification_loss
-from rectifier.losses.adjusted import LogitAdjusted
 from rectifier.losses.asymmetric import Asymmetric
-from rectifier.losses.design import Design
-from rectifier.losses.entropy import CrossEntropy
+from rectifier.losses.crl.design import Design
+from rectifier.losses.cross_entropy import CrossEntropy
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
+from rectifier.losses.logit_adjusted import LogitAdjusted
+from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
 from rectifier.losses.objective import Objective
-from rectifier.losses.weighted import MultiLabelCrossEntropy
 
 LAYOUTS = {"one": [5], "forty": [2] * 40, "mixed": [2, 7, 3]}
 SIZES = [2, 7, 3]

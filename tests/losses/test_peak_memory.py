@@ -6,9 +6,9 @@ import measure
 import pytest
 import torch
 
-from cases import DESIGNS, make_batch
+from helpers.cases import DESIGNS, make_batch
 from rectifier import class_rectification_loss
-from rectifier.losses import chunks
+from rectifier.losses.crl import chunks
 
 
 def peak_bytes(sizes: list[int], samples: int, **options: object) -> int:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 import oracles
-from cases import Batch, make_batch
-from rectifier.losses.adjusted import LogitAdjusted
+from helpers.cases import Batch, make_batch
 from rectifier.losses.asymmetric import Asymmetric
-from rectifier.losses.entropy import CrossEntropy
+from rectifier.losses.cross_entropy import CrossEntropy
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
+from rectifier.losses.logit_adjusted import LogitAdjusted
 from rectifier.networks.head import SCALE
 
 LAYOUTS = {"one": [6], "binary": [2] * 5, "mixed": [3, 7, 2], "very unequal": [2, 2, 2, 2, 2, 2, 40]}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifier import LabelSpace
-from rectifier.labels import first_columns
+from rectifier.labels.space import first_columns
 from rectifier.networks.head import BranchLinear, LabelClassifier, MultiLabelHead
 
 LAYOUTS = {

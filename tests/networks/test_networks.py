@@ -6,8 +6,8 @@ import copy
 
 import pytest
 import torch
-from network_forms import FORMS, LAYOUTS, TRIED, images_for, make, settled
 
+from helpers.network_forms import FORMS, LAYOUTS, TRIED, images_for, make, settled
 from rectifier.networks.output import Output
 from rectifier.networks.registry import NETWORKS, build_network, network_options
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from network_forms import FORMS, LAYOUTS, images_for, make
 
-from cases import capture
+from helpers.cases import capture
+from helpers.network_forms import FORMS, LAYOUTS, images_for, make
 from rectifier.networks.head import MultiLabelHead
 
 pytestmark = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from network_forms import FORMS, images_for, make
 
+from helpers.network_forms import FORMS, images_for, make
 from rectifier.networks.registry import build_network
 
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from rectifier.config import Config
-from rectifier.labels import LabelSpace
+from rectifier.labels.space import LabelSpace
 from rectifier.reproduce import answers
 from rectifier.reproduce.answers import Answer, draw_answers, first_answers, shares_right
 from rectifier.reproduce.pictures import RED, decisions
-from rectifier.runs.atomic import write_json
-from rectifier.runs.folder import Run
-from rectifier.runs.predictions import Predictions
+from rectifier.training.config import Config
+from rectifier.training.run.atomic import write_json
+from rectifier.training.run.folder import Run
+from rectifier.training.run.predictions import Predictions
 
 SPACE = LabelSpace.from_names({"kind": ["shoe", "shirt", "hat"], "colour": ["red", "blue"]})
 SAMPLES = 40

@@ -10,23 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_work
-from test_work import CE, CHOOSING, CRL, DIVIDED, WILD, Count, Theatre, content, interrupt, made, request, write_table
 
-from cases import StopsAfter
-from rectifier import atomic
-from rectifier.compare import suite
-from rectifier.config import Config
-from rectifier.engine import fit as fitting
-from rectifier.engine.interrupt import Stopped
-from rectifier.reproduce import Cell, Experiment, Laboratory, reproduce
+from helpers.cases import StopsAfter
+from helpers.theatre import (
+    CE,
+    CHOOSING,
+    CRL,
+    DIVIDED,
+    WILD,
+    Count,
+    Theatre,
+    content,
+    interrupt,
+    made,
+    request,
+    write_table,
+)
+from rectifier._base import files as atomic
+from rectifier.reproduce import Cell, Context, Experiment, reproduce
 from rectifier.reproduce.views import headline
-from rectifier.runs.folder import Run
 from rectifier.training import BusyError, resume
-
-# Fixtures of another file.
-count, theatre, _quiet = test_work.count, test_work.theatre, test_work._quiet
-template, finished = test_work.template, test_work.finished
+from rectifier.training import many as suite
+from rectifier.training.config import Config
+from rectifier.training.engine import fit as fitting
+from rectifier.training.engine.interrupt import Stopped
+from rectifier.training.run.folder import Run
 
 
 @pytest.fixture
@@ -66,8 +74,8 @@ def stop_within(experiment: Experiment, folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_is_measured_is_of_the_data_that_is_scored(tmp_path: Path, table: Path) -> None:
-    def measure(laboratory: Laboratory) -> dict[str, Any]:
-        return {"prints": [run.data["fingerprint"] for run in laboratory.runs("CE", "")]}
+    def measure(context: Context) -> dict[str, Any]:
+        return {"prints": [run.data["fingerprint"] for run in context.runs("CE", "")]}
 
     experiment = of_table(table, CE, seeds=1, measure=measure)
     before = reproduce("one", experiment, request(tmp_path)).found
@@ -134,8 +142,8 @@ def test_training_anew_that_goes_on_does_not_go_on_with_other_data(
 
 
 def test_a_measurement_of_other_data_is_none(tmp_path: Path, table: Path) -> None:
-    def measure(laboratory: Laboratory) -> dict[str, Any]:
-        return {row: [run.data["fingerprint"] for run in laboratory.runs(row, "")] for row in ("CE", "CRL")}
+    def measure(context: Context) -> dict[str, Any]:
+        return {row: [run.data["fingerprint"] for run in context.runs(row, "")] for row in ("CE", "CRL")}
 
     experiment = of_table(table, seeds=1, measure=measure)
     reproduce("one", experiment, request(tmp_path))
@@ -211,8 +219,8 @@ def test_scores_that_were_seen_before_are_told(tmp_path: Path, theatre: Theatre)
 
 
 def test_fewer_seeds_lose_nothing_that_was_measured(tmp_path: Path, theatre: Theatre) -> None:
-    def measure(laboratory: Laboratory) -> dict[str, Any]:
-        return {"seeds": [run.config.seed for run in laboratory.runs("CRL", "")]}
+    def measure(context: Context) -> dict[str, Any]:
+        return {"seeds": [run.config.seed for run in context.runs("CRL", "")]}
 
     experiment = made(seeds=3, measure=measure)
     reproduce("one", experiment, request(tmp_path))
@@ -458,7 +466,7 @@ def test_of_choices_without_scores_it_is_said_that_they_are_there(
         with pytest.raises(KeyboardInterrupt):
             reproduce("one", made(CE, CHOOSING), request(tmp_path))
     said: list[str] = []
-    monkeypatch.setattr("rectifier.console.say", said.append)
+    monkeypatch.setattr("rectifier._base.console.say", said.append)
     reproduce("one", made(CE, CHOOSING), request(tmp_path, train=False))
     assert said == [f"Nothing of one is recorded in {tmp_path / 'results'} but 2 runs to choose from."]
 
@@ -472,12 +480,12 @@ def test_what_was_never_asked_for_is_not_shown_though_others_share_its_runs(tmp_
 def test_a_picture_is_drawn_from_what_was_found_where_it_is_missing(tmp_path: Path, theatre: Theatre) -> None:
     drawn: list[Any] = []
 
-    def draw(laboratory: Laboratory) -> None:
-        drawn.append((laboratory.before, laboratory.config("CRL", "").method))
-        laboratory.pictures.mkdir(exist_ok=True)
-        (laboratory.pictures / "one.png").write_text("a picture")
+    def draw(context: Context) -> None:
+        drawn.append((context.before, context.config("CRL", "").method))
+        context.pictures.mkdir(exist_ok=True)
+        (context.pictures / "one.png").write_text("a picture")
 
-    experiment = made(measure=lambda laboratory: {"runs": len(laboratory.runs("CE", ""))}, draw=draw)
+    experiment = made(measure=lambda context: {"runs": len(context.runs("CE", ""))}, draw=draw)
     for _ in range(2):
         reproduce("one", experiment, request(tmp_path))
     assert drawn == [({"runs": 2}, "crl")]

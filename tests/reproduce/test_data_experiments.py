@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fakes import write_celeba, write_cifar100, write_deepfashion, write_xdomain
+from helpers.fakes import write_celeba, write_cifar100, write_deepfashion, write_xdomain
 from rectifier.data.dataset import ImageData
 from rectifier.data.sources import open_data
 from rectifier.report.published import DATA as PUBLISHED
 from rectifier.reproduce import Outcome, datasets, load_experiment, reproduce, times
-from rectifier.reproduce.gathering import write_page
+from rectifier.reproduce.page import write_page
 from rectifier.reproduce.records import own_seconds
 from rectifier.reproduce.request import Request
 from rectifier.reproduce.times import RunTime

@@ -15,13 +15,14 @@ from torch import nn
 
 import rectifier.losses
 import rectifier.samplers
-from rectifier import mixing, quintuplets
-from rectifier.config import Config
+from rectifier.data import mixing
 from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
 from rectifier.reproduce import records
 from rectifier.reproduce.records import key_of
 from rectifier.samplers import EpochSampler
+from rectifier.samplers.lmle import quintuplets
+from rectifier.training.config import Config
 
 DIGEST = "86cf18014b42"
 VERSION = 1
@@ -29,10 +30,11 @@ VERSION = 1
 
 def members() -> Iterator[Callable[..., Any]]:
     """Yield the losses, samplers and ways to mix, and the functions they are made of."""
-    packages = (rectifier.losses, rectifier.samplers)
-    inside = [
-        f"{package.__name__}.{one.name}" for package in packages for one in pkgutil.iter_modules(package.__path__)
+    found = [
+        *pkgutil.walk_packages(rectifier.losses.__path__, "rectifier.losses."),
+        *pkgutil.iter_modules(rectifier.samplers.__path__, "rectifier.samplers."),
     ]
+    inside = [one.name for one in found if not one.ispkg]
     for module in (*map(importlib.import_module, inside), quintuplets, mixing):
         for name, member in inspect.getmembers(module):
             counts = inspect.isfunction(member) or (

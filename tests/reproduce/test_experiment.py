@@ -16,20 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from helpers.experiments import FOLDER, NAMES, data_options, load, write_experiment
 from rectifier import RectifiedCrossEntropy
-from rectifier.config import Config
 from rectifier.data.sources import SOURCES, source_options
-from rectifier.imbalance import imbalance_measure, loss_weight
-from rectifier.presets import preset
+from rectifier.labels.imbalance import imbalance_measure, loss_weight
 from rectifier.reproduce import Cell, Experiment, Outcome, find_experiments, load_experiment
 from rectifier.reproduce.records import key_of
-
-FOLDER = Path(__file__).parents[2] / "experiments"
-NAMES = tuple(find_experiments(FOLDER))
-
-
-def load(name: str) -> Experiment:
-    return load_experiment(name, FOLDER)
+from rectifier.training.presets import preset
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +63,6 @@ def choices(experiment: Experiment, cell: Cell) -> Iterator[dict[str, Any]]:
     open_settings = {**experiment.recipe, **cell.choose}
     for values in product(*open_settings.values()):
         yield dict(zip(open_settings, values, strict=True))
-
-
-def data_options(config: Config) -> tuple[str, dict[str, str]]:
-    name, _, options = config.data.partition(":")
-    return name, dict(entry.split("=", 1) for entry in options.split(",") if entry)
 
 
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
@@ -327,39 +315,6 @@ def test_a_wrong_setting_is_answered_with_the_nearest() -> None:
 
 
 # Folders
-
-
-def write_experiment(folder: Path, name: str, title: str = "Mine", body: str | None = None) -> Path:
-    """Write a folder with an experiment of two short cells, on generated data."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "numbers.py").write_text("PAPER = {'ce': 61.0, 'crl': 64.5}\n")
-    (folder / f"{name}.py").write_text(body or MINE.replace("TITLE", title))
-    return folder
-
-
-MINE = """
-from rectifier.reproduce import Cell, Experiment, views
-
-from .numbers import PAPER
-
-EXPERIMENT = Experiment(
-    title="TITLE",
-    source="Nobody's question",
-    about="It takes a second.",
-    show=views.table(),
-    settings={
-        "data": "shapes:samples=96,size=16,ratio=4,labels=shape=3,validation=20,test=20",
-        **{"network": "mlp", "epochs": 1, "batch_size": 32, "tensorboard": False, "features": False},
-    },
-    cells=[
-        Cell("CE", settings={"method": "ce"}, paper=PAPER["ce"]),
-        Cell("CRL", settings={"method": "crl", "eta": 0.5}, paper=PAPER["crl"], against="CE"),
-    ],
-    quick={"epochs": 1},
-    seeds=2,
-)
-"""
 
 
 def test_experiments_of_any_folder_are_found_and_may_import_each_other(tmp_path: Path) -> None:

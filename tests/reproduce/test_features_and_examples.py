@@ -16,18 +16,18 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 from torch import Tensor
 
-from rectifier.compare import RULES
-from rectifier.config import Config
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.labels import LabelSpace
+from rectifier.labels.space import LabelSpace
+from rectifier.report.comparison import RULES
 from rectifier.reproduce import Outcome, load_experiment, neighbourhoods, pictures, reproduce
-from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.neighbourhoods import features_of, mean_silhouette, overwhelmed_share, plane
+from rectifier.reproduce.page import write_page
 from rectifier.reproduce.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
 from rectifier.reproduce.request import Request
-from rectifier.runs.atomic import write_json
-from rectifier.runs.folder import Run
-from rectifier.runs.predictions import Predictions
+from rectifier.training.config import Config
+from rectifier.training.run.atomic import write_json
+from rectifier.training.run.folder import Run
+from rectifier.training.run.predictions import Predictions
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

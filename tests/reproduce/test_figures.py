@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
-from test_outcome import RATIOS, made_outcome
-from test_views import CURVE, METHODS
 
+from helpers.outcomes import RATIOS, made_outcome
+from helpers.views import CURVE, METHODS
 from rectifier.reproduce import Cell, figures, neighbourhoods
 
 

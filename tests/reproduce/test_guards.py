@@ -11,20 +11,20 @@ from unittest.mock import Mock
 
 import pytest
 from PIL import Image
-from test_experiment import NAMES, data_options, load
-from test_gathering import page
-from test_gathering import shown as shown_outcome
-from test_outcome import made_outcome, made_record
-from test_records import SHAPES
-from test_views import group_cell, tables_of
 
-from rectifier.compare import suite
-from rectifier.config import Config
-from rectifier.reproduce import Cell, Experiment, Laboratory, reproduce, views
+from helpers.experiments import NAMES, data_options, load
+from helpers.outcomes import made_outcome, made_record
+from helpers.pages import page
+from helpers.pages import shown as shown_outcome
+from helpers.records import SHAPES
+from helpers.views import group_cell, tables_of
+from rectifier.reproduce import Cell, Context, Experiment, reproduce, views
 from rectifier.reproduce.records import key_of, read_records, write_results
 from rectifier.reproduce.request import Request
 from rectifier.reproduce.work import CHOICE_SEEDS
 from rectifier.training import fingerprints
+from rectifier.training import many as suite
+from rectifier.training.config import Config
 
 CE, CRL = Cell("CE", settings={"method": "ce"}), Cell("CRL", settings={"method": "crl"}, against="CE")
 
@@ -219,7 +219,7 @@ def test_runs_that_are_recorded_as_diverged_are_not_measured(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("quick", "folder"), [(True, "quick-pictures"), (False, "pictures")])
 def test_pictures_of_the_small_version_lie_apart(tmp_path: Path, quick: bool, folder: str) -> None:
-    def measure(laboratory: Laboratory) -> dict[str, Any]:
+    def measure(laboratory: Context) -> dict[str, Any]:
         return {"pictures": str(laboratory.pictures)}
 
     outcome = reproduce("one", made(measure=measure), request(tmp_path, quick=quick))

@@ -2,69 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
 import scipy.stats
 
-from rectifier.evaluation import RULES
-from rectifier.reproduce import Cell, Experiment, Outcome
-
-Where = tuple[str, str]
-RATIOS = {"hat": 30.0, "hair": 1.5, "beard": 5.5, "bald": 43.0}
-METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
-
-
-def made_record(
-    draw: random.Random, seed: int, ratios: Mapping[str, float | None] = RATIOS, base: float = 0.5
-) -> dict[str, Any]:
-    """Make a record as runs leave them, with random scores; those of labels are there where there are several."""
-
-    def scores() -> dict[str, Any]:
-        labels = {label: base + draw.uniform(-0.1, 0.1) for label in ratios} if len(ratios) > 1 else {}
-        return {**{metric: base + draw.uniform(-0.1, 0.1) for metric in METRICS}, "labels": labels}
-
-    return {
-        "key": f"{draw.randrange(16**12):012x}",
-        "seed": seed,
-        "data": {"split_hash": "0123456789abcdef", "fingerprint": "fedcba", "ratios": dict(ratios)},
-        "precision": "32",
-        "parameters": 1000,
-        "hardware": "an abacus",
-        "versions": {"torch": "2.0"},
-        "commit": "fedcba9876543210",
-        "config": {"method": "ce", "network": "net", "epochs": 3, "lr": 0.1},
-        "seconds": 18.0,
-        "together": 2,
-        "blind": 0,
-        "preferred_rule": draw.choice(RULES),
-        "liking": draw.random(),
-        **{part: {rule: scores() for rule in RULES} for part in ("validation", "test")},
-    }
-
-
-def made_outcome(
-    cells: Sequence[Cell],
-    seeds: Mapping[Where, Sequence[int]] | int = 4,
-    *,
-    folder: Path = Path(),
-    ratios: Mapping[str, float | None] = RATIOS,
-    gains: Mapping[str, float] | None = None,
-    luck: int = 0,
-    **settings: Any,
-) -> Outcome:
-    """Make an outcome of random records; ``gains`` are added to the scores of a row."""
-    draw = random.Random(luck)
-    wanted = {(c.row, c.column): range(seeds) if isinstance(seeds, int) else seeds[c.row, c.column] for c in cells}
-    records = {
-        (row, column): {seed: made_record(draw, seed, ratios, 0.5 + (gains or {}).get(row, 0.0)) for seed in numbers}
-        for (row, column), numbers in wanted.items()
-    }
-    experiment = Experiment("A title", "A source", "About it.", show=lambda _: "", cells=cells, **settings)
-    return Outcome("made", experiment, records, {}, {}, folder)
+from helpers.outcomes import METRICS, RATIOS, Where, made_outcome
+from rectifier.evaluation.scoring import RULES
+from rectifier.reproduce import Cell, Outcome
 
 
 def value(outcome: Outcome, where: Where, seed: int, rule: str, label: str | None = None) -> float:

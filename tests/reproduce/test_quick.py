@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_experiment import FOLDER, NAMES
 
-from rectifier.compare import suite
+from helpers.command_line import succeed
+from helpers.experiments import FOLDER, NAMES
 from rectifier.reproduce import load_experiment
-from rectifier.runs.folder import Run
-from test_cli_runs import succeed
+from rectifier.training import many as suite
+from rectifier.training.run.folder import Run
 
 CPU = ("--accelerator", "cpu", "--experiments", FOLDER)
 

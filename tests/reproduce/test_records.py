@@ -12,22 +12,13 @@ from typing import Any
 
 import pytest
 
-from rectifier import console
-from rectifier.config import Config
-from rectifier.evaluation import RULES
+from helpers.records import SHAPES, SMALL
+from rectifier._base import console
+from rectifier.evaluation.scoring import RULES
 from rectifier.reproduce.records import key_of, read_records, record_of, write_results
-from rectifier.runs.folder import Run
 from rectifier.training import train
-
-SHAPES = "shapes:samples=96,size=16,ratio=4,labels=shape=3/colour=2,validation=20,test=20"
-SMALL: dict[str, Any] = {
-    "network": "mlp",
-    "epochs": 1,
-    "batch_size": 32,
-    "tensorboard": False,
-    "features": False,
-    "accelerator": "cpu",
-}
+from rectifier.training.config import Config
+from rectifier.training.run.folder import Run
 
 
 @pytest.fixture(scope="module")

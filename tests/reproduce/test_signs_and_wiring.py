@@ -12,21 +12,22 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from test_experiment import load, write_experiment
-from test_outcome import made_outcome
-from test_records import SHAPES, SMALL
-from test_views import SHOWN_RULES, assert_shows, number, tables_of
-from test_work import CE, CHOOSING, WILD, Theatre, content, made, request
 
-from rectifier import console
-from rectifier.compare import estimate, suite
-from rectifier.config import Config
-from rectifier.labels import LabelSpace
-from rectifier.reproduce import Cell, Laboratory, Outcome, neighbourhoods, reproduce
-from rectifier.runs.folder import Run
-from rectifier.runs.predictions import Predictions
+from helpers.command_line import refuse, run, succeed
+from helpers.experiments import load, write_experiment
+from helpers.outcomes import made_outcome
+from helpers.records import SHAPES, SMALL
+from helpers.theatre import CE, CHOOSING, WILD, Theatre, content, made, request
+from helpers.views import SHOWN_RULES, assert_shows, number, tables_of
+from rectifier._base import console
+from rectifier.labels.space import LabelSpace
+from rectifier.report.comparison import estimate
+from rectifier.reproduce import Cell, Context, Outcome, neighbourhoods, reproduce
+from rectifier.training import many as suite
 from rectifier.training import train
-from test_cli_runs import refuse, run, succeed
+from rectifier.training.config import Config
+from rectifier.training.run.folder import Run
+from rectifier.training.run.predictions import Predictions
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +205,7 @@ def test_every_row_is_looked_at_for_collapse(tmp_path: Path) -> None:
         return [one]
 
     assert experiment.measure is not None
-    found = experiment.measure(Laboratory(None, False, {}, tmp_path, runs, Mock()))
+    found = experiment.measure(Context(None, False, {}, tmp_path, runs, Mock()))
     rows = [cell.row for cell in experiment.cells]
     assert list(found) == asked == rows
     assert all(states == found[rows[0]] != {} for states in found.values())

@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_records import SHAPES, SMALL
 
-from cases import StopsAfter
-from fakes import write_image
-from rectifier import console
-from rectifier.compare import suite
-from rectifier.config import Config
-from rectifier.engine import fit as fitting
-from rectifier.engine.interrupt import Stopped
-from rectifier.evaluation import RULES
-from rectifier.reproduce import Cell, Experiment, Laboratory, Outcome, reproduce, views
+from helpers.cases import StopsAfter
+from helpers.records import SHAPES
+from helpers.theatre import (
+    CE,
+    CHOOSING,
+    CRL,
+    DIVIDED,
+    ETAS,
+    WILD,
+    Count,
+    Theatre,
+    content,
+    eta,
+    interrupt,
+    made,
+    request,
+    write_table,
+)
+from rectifier._base import console
+from rectifier.evaluation.scoring import RULES
+from rectifier.reproduce import Cell, Context, Experiment, Outcome, reproduce, views
 from rectifier.reproduce.records import LISTS, key_of, placed, record_of
-from rectifier.reproduce.request import Request, only_what_each_has
+from rectifier.reproduce.request import only_what_each_has
 from rectifier.reproduce.work import CHOICE_SEEDS
-from rectifier.runs.folder import Run
+from rectifier.training import many as suite
 from rectifier.training import train
+from rectifier.training.config import Config
+from rectifier.training.engine import fit as fitting
+from rectifier.training.engine.interrupt import Stopped
+from rectifier.training.run.folder import Run
 
-CE = Cell("CE", settings={"method": "ce"})
-CRL = Cell("CRL", settings={"method": "crl", "eta": 0.5}, against="CE")
 FOCAL = Cell("focal", settings={"method": "focal"}, against="CE")
 
 
@@ -38,70 +51,14 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def made(*cells: Cell, seeds: int = 2, **settings: Any) -> Experiment:
-    common = {"data": SHAPES, **SMALL, **settings.pop("settings", {})}
-    show = settings.pop("show", views.table())
-    return Experiment("A title", "A source", "About it.", show, common, cells or (CE, CRL), seeds=seeds, **settings)
-
-
-def request(folder: Path, **settings: Any) -> Request:
-    asked: dict[str, Any] = {"results": folder / "results", "runs": folder / "runs", "settings": {}, **settings}
-    return Request(**asked)
-
-
-def content(folder: Path, name: str = "one") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "results" / f"{name}.json").read_text(encoding="utf-8"))
-    return found
-
-
 def keys(records: Sequence[dict[str, Any]]) -> list[str]:
     return [record["key"] for record in records]
-
-
-class Count:
-    """What was trained: the configs of runs that were begun, and the folders of those that were gone on with."""
-
-    def __init__(self) -> None:
-        self.begun: list[Config] = []
-        self.resumed: list[Path] = []
-
-    def seen(self) -> list[tuple[str, int]]:
-        """Return method and seed of the runs begun since this was last asked."""
-        found = [(config.method, config.seed) for config in self.begun]
-        self.begun.clear()
-        return found
-
-
-@pytest.fixture
-def count(monkeypatch: pytest.MonkeyPatch) -> Count:
-    counted, begin, go_on = Count(), suite.train, suite.resume
-
-    def counted_train(config: Config, out: Path, **options: Any) -> Run:
-        counted.begun.append(config)
-        return begin(config, out, **options)
-
-    def counted_resume(run: Path, **options: Any) -> Run:
-        counted.resumed.append(run)
-        return go_on(run, **options)
-
-    monkeypatch.setattr(suite, "train", counted_train)
-    monkeypatch.setattr(suite, "resume", counted_resume)
-    return counted
 
 
 # Nothing is trained twice
 
 
 ALL = [("ce", 0), ("ce", 1), ("crl", 0), ("crl", 1)]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runs and results of an experiment that was run once."""
-    folder = tmp_path_factory.mktemp("finished")
-    with console.quiet():
-        reproduce("one", made(), request(folder))
-    return folder
 
 
 @pytest.fixture
@@ -284,19 +241,6 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, count: Count, monkeypatc
     assert (record["test"], record["key"]) == (unbroken["test"], unbroken["key"])
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """Let so many runs be trained; at the next one somebody presses Ctrl-C."""
-    begin, left = suite.train, [after]
-
-    def impatient(config: Config, out: Path, **options: Any) -> Run:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        return begin(config, out, **options)
-
-    monkeypatch.setattr(suite, "train", impatient)
-
-
 @pytest.mark.parametrize("after", [1, 3])
 def test_what_is_trained_is_recorded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     with monkeypatch.context() as patch:
@@ -312,75 +256,6 @@ def test_what_is_trained_is_recorded_at_once(tmp_path: Path, monkeypatch: pytest
 
 
 # Hand-made runs: their scores are what the test says.
-
-
-@pytest.fixture(scope="module")
-def template(finished: Path) -> Path:
-    return next((finished / "runs").iterdir())
-
-
-Score = Callable[[Config], tuple[float, float]]
-
-
-class Theatre:
-    """Takes the place of training: writes finished runs whose scores on validation and test are told beforehand."""
-
-    def __init__(self, template: Path) -> None:
-        self.template = template
-        self.scores: Score = lambda _: (0.5, 0.5)
-        self.trained: list[Config] = []
-
-    def train(self, config: Config, out: Path, **_: Any) -> Run:
-        self.trained.append(config)
-        validation, test = self.scores(config)
-        self.write(config, out, dict.fromkeys(RULES, validation), dict.fromkeys(RULES, test), "argmax")
-        return Run(out)
-
-    def write(
-        self, config: Config, out: Path, validation: dict[str, float], test: dict[str, float], preferred: str
-    ) -> None:
-        shutil.copytree(self.template, out)
-        (out / "config.json").write_text(json.dumps(config.as_dict()))
-        metrics = json.loads((out / "metrics.json").read_text())
-        for part, scores in (("validation", validation), ("test", test)):
-            for rule in RULES:
-                metrics[part]["rules"][rule]["class_balanced_accuracy"] = scores[rule]
-        (out / "metrics.json").write_text(json.dumps({**metrics, "preferred_rule": preferred}))
-        rules = json.loads((out / "rules.json").read_text())
-        (out / "rules.json").write_text(json.dumps({**rules, "validation": validation, "preferred": preferred}))
-
-    def seen(self) -> list[Config]:
-        found = list(self.trained)
-        self.trained.clear()
-        return found
-
-
-@pytest.fixture
-def theatre(template: Path, monkeypatch: pytest.MonkeyPatch) -> Theatre:
-    actors = Theatre(template)
-    monkeypatch.setattr(suite, "train", actors.train)
-    monkeypatch.setattr(
-        suite, "train_together", lambda wanted, **_: [suite.train(each.config, each.out) for each in wanted]
-    )
-    return actors
-
-
-def eta(config: Config) -> float | None:
-    found: float | None = config.method_options.get("eta")
-    return found
-
-
-ETAS = (0.1, 0.5, 1.0)
-CHOOSING = replace(CRL, against=None, choose={"eta": ETAS})
-
-
-def by_eta(validation: dict[float, float], test: dict[float, float]) -> Score:
-    """Score runs by their eta; those without have half."""
-    return lambda config: (validation[eta(config) or 0], test[eta(config) or 0])
-
-
-# Validation likes 0.5 best, test 0.1.
-DIVIDED = by_eta({0: 0.5, 0.1: 0.3, 0.5: 0.8, 1.0: 0.6}, {0: 0.5, 0.1: 0.9, 0.5: 0.2, 1.0: 0.4})
 
 
 def test_validation_chooses_and_test_has_no_say(tmp_path: Path, theatre: Theatre) -> None:
@@ -643,17 +518,6 @@ def test_training_anew_goes_on_where_it_was_stopped(done: Path, count: Count, mo
 # Data that has changed
 
 
-def write_table(folder: Path, colours: str) -> Path:
-    """Write an image for each letter, and a table that says which colour it has."""
-    parts = ("train", "train", "validation", "test")
-    rows = ["image,colour,split"]
-    for i, colour in enumerate(colours):
-        write_image(folder / f"{i}.png", i, (8, 8))
-        rows.append(f"{i}.png,{colour},{parts[i % 4]}")
-    (folder / "labels.csv").write_text("\n".join(rows))
-    return folder / "labels.csv"
-
-
 @pytest.mark.parametrize("damaged", [False, True])
 def test_labels_that_have_changed_are_trained_on(
     tmp_path: Path, count: Count, monkeypatch: pytest.MonkeyPatch, damaged: bool
@@ -682,7 +546,7 @@ def test_labels_that_have_changed_are_trained_on(
 def test_what_is_measured_after_training_anew_is_of_the_new_runs(done: Path) -> None:
     measured: list[Path] = []
 
-    def measure(laboratory: Laboratory) -> dict[str, Any]:
+    def measure(laboratory: Context) -> dict[str, Any]:
         measured[:] = [run.path for run in laboratory.runs("CRL", "")]
         return {"answer": 42}
 
@@ -697,8 +561,6 @@ def test_what_is_measured_after_training_anew_is_of_the_new_runs(done: Path) -> 
 
 
 # What diverges, what is superseded, what is not chosen
-
-WILD = Cell("wild", settings={"method": "ce", "lr": 1e12}, against="CE")
 
 
 def test_a_run_that_diverges_is_recorded_and_told(tmp_path: Path, count: Count) -> None:
@@ -757,7 +619,7 @@ def test_only_some_rows_are_trained_of_what_measures(tmp_path: Path, count: Coun
 
 
 def test_what_is_measured_is_recorded_group_by_group(tmp_path: Path) -> None:
-    def measure(laboratory: Laboratory) -> dict[str, Any]:
+    def measure(laboratory: Context) -> dict[str, Any]:
         laboratory.runs("CE", "")
         raise KeyboardInterrupt
 
@@ -864,9 +726,9 @@ class Measure:
     """A measurement that says what it was given."""
 
     def __init__(self) -> None:
-        self.given: list[Laboratory] = []
+        self.given: list[Context] = []
 
-    def __call__(self, laboratory: Laboratory) -> dict[str, Any]:
+    def __call__(self, laboratory: Context) -> dict[str, Any]:
         self.given.append(laboratory)
         runs = laboratory.runs("CRL", "")
         return {"folders": [run.path.name for run in runs], "seeds": [run.config.seed for run in runs]}
@@ -945,7 +807,7 @@ def test_what_is_measured_in_other_trainings_than_those_scored_is_told(tmp_path:
 
 
 def test_a_measurement_that_asks_for_a_cell_that_is_not_there(tmp_path: Path, theatre: Theatre) -> None:
-    def measure(laboratory: Laboratory) -> dict[str, Any]:
+    def measure(laboratory: Context) -> dict[str, Any]:
         return {"runs": len(laboratory.runs("CLR", ""))}
 
     with pytest.raises(ValueError, match="Expected cell to be one of the experiment, but got row 'CLR'"):

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import rectifier
-from rectifier import console
+from rectifier._base import console
 
 VERBS = ["demo", "profile", "train", "evaluate", "compare", "predict", "reproduce", "list", "store"]
 USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)

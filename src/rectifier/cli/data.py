@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rectifier import console
+from rectifier._base import console
 from rectifier.cli.app import app
 from rectifier.cli.options import AsJson, DataRoot, DataSpec, Images, Seed, Settings, open_described
 
@@ -36,11 +36,11 @@ def profile(
     """Show how imbalanced a data set is: classes, samples, ratio and the rarest classes of each label."""
     from rich.console import Console
 
-    from rectifier import check
+    from rectifier._base import check
     from rectifier.data.dataset import PARTS
-    from rectifier.report import profile as profiles
-    from rectifier.report.profile_figure import draw, figure_path
-    from rectifier.report.profile_view import view
+    from rectifier.report.profile import counts as profiles
+    from rectifier.report.profile.figure import draw, figure_path
+    from rectifier.report.profile.view import view
 
     # What can be wrong on this line is said before a large data set is read.
     check.raise_all([check.choice("--part", part, (*PARTS, "all"))])
@@ -80,9 +80,9 @@ def store(
     settings: Settings = None,
 ) -> None:
     """Decode and resize images once, into a folder that can be given as --data from then on."""
-    from rectifier import check
+    from rectifier._base import check
     from rectifier.data.dataset import ImageArray
-    from rectifier.data.store import as_size, build_store
+    from rectifier.data.store.build import as_size, build_store
 
     as_size(size)  # before a large data set is read
     opened = open_described(data, images, data_root, seed, settings)

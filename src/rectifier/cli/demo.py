@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rectifier.cli.app import app
-from rectifier.cli.training import kept, show_comparison
+from rectifier.cli.training import show_comparison, with_resume_hint
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rectifier.compare import Comparison
+    from rectifier.report.comparison import Comparison
 
 SEEDS = 3
 METHODS = ("ce", "crl:eta=0.5", "over-sampling", "cost-sensitive")
@@ -39,12 +39,13 @@ def demo(
     import torch
     from rich.console import Console
 
-    from rectifier.compare import suite
-    from rectifier.presets import preset
+    from rectifier.report.comparison import compare_runs
+    from rectifier.training import many as suite
+    from rectifier.training.presets import preset
 
     torch.set_num_threads(1)  # a network this small only waits for a second thread
     planned = suite.plan(preset("digits"), METHODS, seeds, out)
-    result = suite.compare_runs(kept(lambda: suite.train_missing(planned), None))
+    result = compare_runs(with_resume_hint(lambda: suite.train_missing(planned), None))
     show_comparison(result, out, as_json=False, every=True, rule="argmax")
     if seeds == SEEDS:
         Console(highlight=False).print("", _beside_expected(result))

@@ -22,7 +22,7 @@ def list_(
     from rich.console import Console
     from rich.text import Text
 
-    from rectifier import check
+    from rectifier._base import check
     from rectifier.report.layout import bare_table
 
     if kind is not None:
@@ -45,11 +45,11 @@ def _entries(kind: str) -> dict[str, str]:
     """Return the names of one kind, and a line about each."""
     from dataclasses import MISSING, fields
 
-    from rectifier.config import SETTINGS, Config
     from rectifier.data.sources import SOURCES, source_options
     from rectifier.methods import METHODS
     from rectifier.networks.registry import NETWORKS, network_options
-    from rectifier.presets import PRESETS
+    from rectifier.training.config import SETTINGS, Config
+    from rectifier.training.presets import PRESETS
 
     def with_options(about: str, options: tuple[str, ...]) -> str:
         return f"{about} [{', '.join(options)}]" if options else about

@@ -39,7 +39,7 @@ def open_described(
     data: str, images: Path | None, root: Path | None, seed: int | None, settings: list[str] | None
 ) -> Any:
     """Open the data that the options of a command line describe."""
-    from rectifier import check
+    from rectifier._base import check
     from rectifier.data import sources
 
     options: dict[str, Any] = parsed_settings(settings)
@@ -52,7 +52,7 @@ def open_described(
 
 def parsed_settings(settings: list[str] | None) -> dict[str, str]:
     """Take ``KEY=VALUE`` apart."""
-    from rectifier import check
+    from rectifier._base import check
 
     options: dict[str, str] = {}
     for setting in settings or []:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rectifier import console
+from rectifier._base import console
 from rectifier.cli.app import app
 from rectifier.cli.options import DataRoot
-from rectifier.cli.training import StepKind, kept
+from rectifier.cli.training import StepKind, with_resume_hint
 
 
 @app.command(
@@ -57,7 +57,7 @@ def reproduce(
     step: StepKind = None,
 ) -> None:
     """Reproduce tables and figures of the paper: what is missing is trained, and the paper's numbers stand beside."""
-    from rectifier import check
+    from rectifier._base import check
     from rectifier.data.sources import MissingDataError
     from rectifier.reproduce import find_experiments, load_experiment
     from rectifier.reproduce.request import Request, only_what_each_has
@@ -97,7 +97,7 @@ def reproduce(
             console.say(f"{name}: left alone, no row or column has {' or '.join(only)}.")
             continue
         try:
-            kept(partial(run, name, experiment, replace(request, only=own[name])), None)
+            with_resume_hint(partial(run, name, experiment, replace(request, only=own[name])), None)
         except MissingDataError as error:
             if len(loaded) == 1:
                 hint = f"Without the data there is a small version: rectifier reproduce {name} --quick."
@@ -131,7 +131,7 @@ def _list(experiments: dict[str, Any]) -> None:
 def _show(page: Path) -> None:
     from rich.console import Console
 
-    from rectifier.report.page import Page
+    from rectifier.report.terminal_markdown import Page
 
     Console(highlight=False).print(Page(page.read_text(encoding="utf-8")))
     console.say(f"Written: {page}")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rectifier import console
+from rectifier._base import console
 from rectifier.cli.app import app
 from rectifier.cli.options import AsJson, DataRoot, Images, parsed_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rectifier.config import Config
+    from rectifier.training.config import Config
 
 Data = Annotated[
     str | None,
@@ -79,19 +79,19 @@ def train(
     every: Annotated[bool, typer.Option("--all", help="Show every label at the end.")] = False,
 ) -> None:
     """Train a network, and leave everything that can be known of it in a folder."""
-    from rectifier import check
     from rectifier import training as work
-    from rectifier.engine.devices import is_first_process
+    from rectifier._base import check
+    from rectifier.training.engine.devices import is_first_process
 
     if resume is not None:
         if beside := _given(context, but=("resume", "every", "step")):
             check.fail("--resume", "alone, for the run keeps its settings", f"{beside[0]} beside it")
-        run = kept(lambda: work.resume(resume, step=step), resume)
+        run = with_resume_hint(lambda: work.resume(resume, step=step), resume)
     else:
         if out is None:
             check.fail("--out", "a new folder for the run", "nothing")
         asked = _config(_flags(context, "seed"), preset, config, settings)
-        run = kept(lambda: work.train(asked, out, profile=profile), out)
+        run = with_resume_hint(lambda: work.train(asked, out, profile=profile), out)
     if is_first_process():
         _show(run.metrics, every)
         console.say(f"Run: {run.path}")
@@ -111,8 +111,8 @@ def evaluate(
     every: Annotated[bool, typer.Option("--all", help="List every label.")] = False,
 ) -> None:
     """Score a run's saved predictions under every decision rule, side by side."""
-    from rectifier import check
-    from rectifier.runs.results import evaluate as score
+    from rectifier._base import check
+    from rectifier.training.run.results import evaluate as score
 
     check.raise_all([check.choice("--part", part, ("test", "validation"))])
     metrics = score(run, posthoc)
@@ -171,25 +171,26 @@ def compare(
     every: Annotated[bool, typer.Option("--all", help="List every label or class.")] = False,
 ) -> None:
     """Compare runs: means with 95 % intervals, differences paired by seed. Missing runs are trained."""
-    from rectifier import check
-    from rectifier.compare import COMPARED, suite
-    from rectifier.engine.devices import is_first_process
+    from rectifier._base import check
+    from rectifier.report.comparison import COMPARED, compare_runs
+    from rectifier.training import many as suite
+    from rectifier.training.engine.devices import is_first_process
 
     check.raise_all([check.choice("--rule", rule or "argmax", COMPARED)])
     if runs:
         if given := _given(context, but=("runs", "out", "baseline", "rule", "as_json", "every")):
             check.fail("runs that are there", "given without settings", f"{given[0]} beside them")
-        result = suite.compare_runs(runs, baseline)
+        result = compare_runs(runs, baseline)
     else:
         if out is None:
             check.fail("--out", "a folder for runs, tables and figures", "nothing")
         names = _methods(methods or "ce,crl")
         first = _config(_flags(context), preset, config, settings)
         planned = suite.plan(first, names, range(seed, seed + seeds), out, resplit=resplit)
-        found = kept(lambda: suite.train_missing(planned, together), None)
+        found = with_resume_hint(lambda: suite.train_missing(planned, together), None)
         if not is_first_process():
             return
-        result = suite.compare_runs(found, baseline)
+        result = compare_runs(found, baseline)
     show_comparison(result, out, as_json, every, rule or "argmax")
 
 
@@ -214,7 +215,7 @@ def predict(
     accelerator: Annotated[str, typer.Option("--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Predict the labels of new images with a run's network: a table with classes and probabilities."""
-    from rectifier.prediction import check_writable, predict_images
+    from rectifier.training.predict import check_writable, predict_images
 
     if out is not None:
         check_writable(out)
@@ -234,9 +235,9 @@ def show_comparison(result: Any, out: Path | None, as_json: bool, every: bool, r
     """Print a comparison, and write its tables and figures where a folder is given."""
     from rich.console import Console
 
-    from rectifier.report.comparison_figure import draw
-    from rectifier.report.comparison_tables import write_tables
-    from rectifier.report.comparison_view import view
+    from rectifier.report.comparison.figure import draw
+    from rectifier.report.comparison.tables import write_tables
+    from rectifier.report.comparison.view import view
 
     if as_json:
         typer.echo(json.dumps(result, allow_nan=False, indent=1))
@@ -298,8 +299,9 @@ def _given(context: typer.Context, but: tuple[str, ...]) -> list[str]:
 
 def _config(flags: dict[str, Any], preset: str | None, file: Path | None, settings: list[str] | None) -> Config:
     """Put a config together: a preset or a file, then options, then --set."""
-    from rectifier import check, presets
-    from rectifier.config import Config
+    from rectifier._base import check
+    from rectifier.training import presets
+    from rectifier.training.config import Config
 
     overrides = {**flags, **parsed_settings(settings)}
     if preset and file:
@@ -315,9 +317,9 @@ def _config(flags: dict[str, Any], preset: str | None, file: Path | None, settin
     return base.with_settings(overrides)
 
 
-def kept(work: Callable[[], Any], run: Path | None) -> Any:
+def with_resume_hint(work: Callable[[], Any], run: Path | None) -> Any:
     """Do long work; when it is stopped from outside, say how to go on, and exit as a stopped program does."""
-    from rectifier.engine.interrupt import Stopped
+    from rectifier.training.engine.interrupt import Stopped
 
     try:
         return work()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rectifier import check
+from rectifier._base import check
 
 
 @dataclass(frozen=True)

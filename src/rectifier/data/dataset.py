@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rectifier import check, imbalance
-from rectifier.labels import LabelSpace
+from rectifier._base import check
+from rectifier.labels import imbalance
+from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")
 Pixels = NDArray[np.uint8]

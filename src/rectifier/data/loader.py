@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rectifier import check, console
+from rectifier._base import check, console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
 from rectifier.data.normalise import Normalisation, statistics
@@ -56,7 +56,7 @@ class Loader:
         memory_share: of the device's free memory that a resident part may take.
         ahead: how much a streamed part is read ahead, in batches; on a GPU in groups of batches of some 32 MiB.
 
-    >>> from rectifier.data.shapes import shapes
+    >>> from rectifier.data.readers.shapes import shapes
     >>> loader = Loader(shapes(samples=40, size=16, ratio=4), "train", 8, shuffle=True, augment=CropAndFlip(2))
     >>> len(loader), [tuple(batch.images.shape) for batch in loader][0]
     (5, (8, 3, 16, 16))
@@ -84,12 +84,12 @@ class Loader:
             [
                 check.choice("part", part, PARTS),
                 check.choice("mode", mode, MODES),
-                check.number("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
-                check.number("ahead", ahead, "a positive integer", check.is_count(ahead)),
+                check.that("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
+                check.that("ahead", ahead, "a positive integer", check.is_count(ahead)),
                 check.share("memory_share", memory_share),
-                check.number("seed", seed, "an integer from 0", check.is_natural(seed)),
-                check.number("augment", augment, "callable, or None", augment is None or callable(augment)),
-                check.number("shuffle", shuffle, "False beside a sampler", not (shuffle and sampler is not None)),
+                check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
+                check.that("augment", augment, "callable, or None", augment is None or callable(augment)),
+                check.that("shuffle", shuffle, "False beside a sampler", not (shuffle and sampler is not None)),
             ]
         )
         images = _decoded(data, part)
@@ -126,8 +126,8 @@ class Loader:
         """Choose the next epoch: with it the order and the augmentation. Its first ``skip`` batches are left out."""
         check.raise_all(
             [
-                check.number("epoch", epoch, "an integer from 0", check.is_natural(epoch)),
-                check.number("skip", skip, "an integer from 0", check.is_natural(skip)),
+                check.that("epoch", epoch, "an integer from 0", check.is_natural(epoch)),
+                check.that("skip", skip, "an integer from 0", check.is_natural(skip)),
             ]
         )
         self._turn(int(epoch), int(skip))

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from rectifier import check
+from rectifier._base import check
 from rectifier.data.dataset import Decoded, ImageData
 
 _STATISTICS_FROM = 64 << 20  # bytes of pixels, at most

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rectifier.data.dataset import Decoded, ImageArray
-from rectifier.data.store import available_cores
+from rectifier.data.store.build import available_cores
 
 AT_ONCE = 32 << 20
 """Bytes of pixels that are moved, or become batches, in one go on a GPU."""

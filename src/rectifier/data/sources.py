@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rectifier import check
-from rectifier.data.celeba import celeba
-from rectifier.data.cifar import cifar10, cifar100
+from rectifier._base import check
 from rectifier.data.dataset import ImageData
-from rectifier.data.deepfashion import deepfashion
-from rectifier.data.digits import digits
-from rectifier.data.fashion import fashion
-from rectifier.data.folder import read_folder
-from rectifier.data.shapes import shapes
-from rectifier.data.store import is_store, open_store
+from rectifier.data.readers.celeba import celeba
+from rectifier.data.readers.cifar import cifar10, cifar100
+from rectifier.data.readers.deepfashion import deepfashion
+from rectifier.data.readers.digits import digits
+from rectifier.data.readers.fashion import fashion
+from rectifier.data.readers.folder import read_folder
+from rectifier.data.readers.shapes import shapes
+from rectifier.data.readers.xdomain import xdomain
+from rectifier.data.store.build import is_store, open_store
 from rectifier.data.table import read_table
-from rectifier.data.xdomain import xdomain
 
 
 @dataclass(frozen=True)

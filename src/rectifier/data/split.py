@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rectifier import check, columns
+from rectifier._base import check
 from rectifier.data.dataset import PARTS
-from rectifier.labels import LabelSpace
+from rectifier.labels import columns
+from rectifier.labels.space import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
 _ENDS = 512  # bytes that tell most files apart
@@ -52,10 +53,10 @@ def stratified_split(
     """
     check.raise_all(
         [
-            check.number(
+            check.that(
                 "shares", shares, "three numbers for train, validation and test, the first above 0", _ok(shares)
             ),
-            check.number("seed", seed, "a non-negative integer", check.is_natural(seed)),
+            check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
         ]
     )
     units, unit_of_sample = _units(len(targets), groups)

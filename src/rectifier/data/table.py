@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rectifier import check
+from rectifier._base import check
 from rectifier.data.dataset import ImageData, ImageFiles
-from rectifier.data.files import Columns, check_header, read_csv
-from rectifier.data.parts import PART_NAMES, drawn_split, fill_validation, listed, together
+from rectifier.data.readers.parts import PART_NAMES, drawn_split, fill_validation, listed, together
+from rectifier.data.readers.text_files import Columns, check_header, read_csv
 from rectifier.data.split import SHARES
-from rectifier.labels import LabelSpace, is_missing
+from rectifier.labels.space import LabelSpace, is_missing
 
 PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
 IMAGE_SUFFIXES = frozenset(

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
+from rectifier._base import check
+from rectifier.labels import columns
 from rectifier.losses.focal import focal, focus_complaint
 from rectifier.losses.sample import ProbabilityLoss, check_same_labels, own_values
 
@@ -36,7 +37,7 @@ class Asymmetric(ProbabilityLoss):
             [
                 focus_complaint("positive", positive),
                 focus_complaint("negative", negative),
-                check.number("shift", shift, "a number from 0 and below 1", check.is_real(shift) and 0 <= shift < 1),
+                check.that("shift", shift, "a number from 0 and below 1", check.is_real(shift) and 0 <= shift < 1),
             ]
         )
         self.sizes = columns.as_sizes(sizes)

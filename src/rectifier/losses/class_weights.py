@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from rectifier import check
-from rectifier.imbalance import Counts, as_count_list
+from rectifier._base import check
+from rectifier.labels.imbalance import Counts, as_count_list
 
 
 def cost_weights(counts: Counts) -> Tensor:
@@ -31,7 +31,7 @@ def effective_number_weights(counts: Counts, beta: float = 0.999) -> Tensor:
     tensor([0.1818, 1.8182])
     """
     valid = check.is_real(beta) and 0 <= beta < 1
-    check.raise_all([check.number("beta", beta, "a number from 0 and below 1", valid)])
+    check.raise_all([check.that("beta", beta, "a number from 0 and below 1", valid)])
     log_beta = math.log(beta) if beta else -math.inf
     labels, _ = as_count_list(counts)
     return torch.cat([_mean_one((1 - beta) / -torch.expm1(_at_least_one(n) * log_beta), n) for n in labels]).float()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rectifier import check
+from rectifier._base import check
 from rectifier.losses.sample import ProbabilityLoss, own_values
 
 
@@ -41,4 +41,4 @@ def focal(log_p: Tensor, gamma: float) -> Tensor:
 
 
 def focus_complaint(what: str, gamma: object) -> str | None:
-    return check.number(what, gamma, "a number of at least 0", check.is_real(gamma) and gamma >= 0)
+    return check.that(what, gamma, "a number of at least 0", check.is_real(gamma) and gamma >= 0)

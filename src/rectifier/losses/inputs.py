@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
-from rectifier.columns import Sizes
-from rectifier.distances import at_least_float32
+from rectifier._base import check
+from rectifier._base.distances import at_least_float32
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
 from rectifier.losses.gather import global_batch
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
-from rectifier.imbalance import Counts, as_count_list
+from rectifier._base import check
+from rectifier.labels import columns
+from rectifier.labels.imbalance import Counts, as_count_list
 from rectifier.losses.sample import check_same_labels, own_values
 
 
@@ -33,8 +34,8 @@ class LDAM(torch.nn.Module):
         super().__init__()
         check.raise_all(
             [
-                check.number("largest", largest, "a number of at least 0", check.is_real(largest) and largest >= 0),
-                check.number("scale", scale, "a positive number", check.is_real(scale) and scale > 0),
+                check.that("largest", largest, "a number of at least 0", check.is_real(largest) and largest >= 0),
+                check.that("scale", scale, "a positive number", check.is_real(scale) and scale > 0),
             ]
         )
         labels, _ = as_count_list(counts)

@@ -6,15 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rectifier import check, columns
-from rectifier.columns import Sizes
-from rectifier.labels import LabelSpace
-from rectifier.losses.entropy import CrossEntropy
+from rectifier._base import check
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+from rectifier.labels.space import LabelSpace
+from rectifier.losses.cross_entropy import CrossEntropy
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
 from rectifier.losses.objective import LossParts
 from rectifier.losses.quintuplet import MARGINS, margins_complaint, triple_header
 from rectifier.losses.sample import label_means
-from rectifier.losses.triplet import required
+from rectifier.losses.semi_hard_triplet import required
 
 ROLES = 5
 """Anchor, near, far_cluster_near, far_cluster_far, other: the blocks of a batch, in this order."""
@@ -68,7 +69,7 @@ class LMLE(torch.nn.Module):
         super().__init__()
         labels = len(columns.as_sizes(sizes))
         rows = None if quintuplets is None else rows_complaint(quintuplets, labels)
-        light = check.number("weight", weight, "a positive number", check.is_real(weight) and weight > 0)
+        light = check.that("weight", weight, "a positive number", check.is_real(weight) and weight > 0)
         check.raise_all([rows, margins_complaint(margins), check.portion("pretrain", pretrain), light])
         self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
         self.quintuplets, self.margins, self.pretrain = quintuplets, margins, pretrain
@@ -138,4 +139,4 @@ def _by_label(values: Tensor, labels: int, rows: int) -> Tensor:
 
 def rows_complaint(quintuplets: int, labels: int) -> str | None:
     wanted = f"at least {labels}, one for each label" if labels > 1 else "a positive integer"
-    return check.number("quintuplets", quintuplets, wanted, check.is_count(quintuplets) and quintuplets >= labels)
+    return check.that("quintuplets", quintuplets, wanted, check.is_count(quintuplets) and quintuplets >= labels)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
+from rectifier._base import check
+from rectifier.labels import columns
 from rectifier.losses.gather import global_batch
 from rectifier.losses.inputs import Inputs
 

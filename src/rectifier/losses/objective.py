@@ -9,14 +9,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
-from rectifier.columns import Sizes
-from rectifier.labels import LabelSpace
-from rectifier.losses.design import Design, check_reduction, reduce_labels
+from rectifier._base import check
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+from rectifier.labels.space import LabelSpace
+from rectifier.losses.crl.design import Design, check_reduction, reduce_labels
+from rectifier.losses.crl.loss import Rectification, rectify
+from rectifier.losses.crl.memory import make_memory
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
-from rectifier.losses.memory import make_memory
 from rectifier.losses.mixed import Partner, Side, both_sides, larger_side
-from rectifier.losses.rectification import Rectification, rectify
 from rectifier.losses.sample import ProbabilityLoss, SampleLoss
 
 

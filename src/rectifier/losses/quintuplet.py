@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rectifier import check
-from rectifier.distances import unit
+from rectifier._base import check
+from rectifier._base.distances import unit
 from rectifier.losses.inputs import no_autocast
 
 MARGINS = (0.1, 0.2, 0.3)
@@ -62,7 +62,7 @@ def triple_header(five: Sequence[Tensor], margins: tuple[float, float, float]) -
 def margins_complaint(margins: tuple[float, float, float]) -> str | None:
     three = isinstance(margins, list | tuple) and len(margins) == 3
     ok = three and all(check.is_real(margin) and margin >= 0 for margin in margins)
-    return check.number("margins", margins, "three numbers of at least 0", ok)
+    return check.that("margins", margins, "three numbers of at least 0", ok)
 
 
 def _complaints(
@@ -72,8 +72,8 @@ def _complaints(
     rows = f"one boolean for each of the {len(five[0])} rows"
     mask_ok = valid is None or (valid.dtype == torch.bool and valid.shape == five[0].shape[:1])
     return [
-        check.number("quintuplets", shapes, "five tensors of one shape (R, D)", len({*shapes}) == 1 and _is_2d(five)),
-        check.number("valid", valid, rows, mask_ok),
+        check.that("quintuplets", shapes, "five tensors of one shape (R, D)", len({*shapes}) == 1 and _is_2d(five)),
+        check.that("valid", valid, rows, mask_ok),
         margins_complaint(margins),
     ]
 

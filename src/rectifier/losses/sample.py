@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
+from rectifier._base import check
+from rectifier.labels import columns
 
 
 class SampleLoss(Protocol):

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifier import check
-from rectifier.labels import LabelSpace
-from rectifier.losses.entropy import CrossEntropy
+from rectifier._base import check
+from rectifier.labels.space import LabelSpace
+from rectifier.losses.cross_entropy import CrossEntropy
 from rectifier.losses.objective import Objective
 from rectifier.methods.catalogue import DEFERRED_FROM, find_method
 from rectifier.methods.method import Afterwards, Options
@@ -111,7 +111,7 @@ def build_afterwards(name: str, options: Options) -> Afterwards:
     method = find_method(name)
     found: Afterwards = Afterwards() if method.afterwards is None else method.build("afterwards", options)
     if found.kind in ("crt", "lws"):
-        wrong = check.number("retrain_epochs", found.epochs, "a positive integer", check.is_count(found.epochs))
+        wrong = check.that("retrain_epochs", found.epochs, "a positive integer", check.is_count(found.epochs))
         check.raise_all([wrong])
     return found
 

@@ -11,24 +11,22 @@ from typing import Any
 
 from torch import Tensor
 
-from rectifier import check
-from rectifier.clusters import CLUSTER_SIZE
-from rectifier.imbalance import loss_weight
-from rectifier.labels import LabelSpace
-from rectifier.losses.adjusted import LogitAdjusted
+from rectifier._base import check
+from rectifier.data.mixing import Mixup, Remix
+from rectifier.labels.imbalance import loss_weight
+from rectifier.labels.space import LabelSpace
 from rectifier.losses.asymmetric import Asymmetric
 from rectifier.losses.class_weights import cost_weights, effective_number_weights
-from rectifier.losses.design import Design
+from rectifier.losses.crl.design import Design
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
 from rectifier.losses.lmle import LMLE, ROLES
+from rectifier.losses.logit_adjusted import LogitAdjusted
 from rectifier.losses.quintuplet import MARGINS
-from rectifier.losses.ranking import RankedCrossEntropy
-from rectifier.losses.rectified import checked_eta
-from rectifier.losses.triplet import SemiHardTripletLoss
+from rectifier.losses.ranked_triplet import RankedCrossEntropy
+from rectifier.losses.rectified_cross_entropy import checked_eta
+from rectifier.losses.semi_hard_triplet import SemiHardTripletLoss
 from rectifier.methods.method import Afterwards, Method, Part, joined
-from rectifier.mixing import Mixup, Remix
-from rectifier.quintuplets import QuintupletSampler
 from rectifier.samplers import (
     ClassBalancedSampler,
     CurriculumSampler,
@@ -38,6 +36,8 @@ from rectifier.samplers import (
     ProgressiveSampler,
     SquareRootSampler,
 )
+from rectifier.samplers.lmle.clusters import CLUSTER_SIZE
+from rectifier.samplers.lmle.quintuplets import QuintupletSampler
 
 
 def _rectification(**fixed: Any) -> Part:
@@ -82,7 +82,7 @@ def _lmle(counts: Sequence[Tensor], space: LabelSpace, *, gather: bool, margins:
 def _quintuplets(
     targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, cluster_size: int = CLUSTER_SIZE, **common: Any
 ) -> Any:
-    wrong = check.number("cluster_size", cluster_size, "a positive integer", check.is_count(cluster_size))
+    wrong = check.that("cluster_size", cluster_size, "a positive integer", check.is_count(cluster_size))
     check.raise_all([wrong])
     if batch_size < ROLES * len(space):
         wanted = f"at least {ROLES * len(space)} for each process, five samples for each label"
@@ -92,7 +92,7 @@ def _quintuplets(
 
 def _rounds(epochs: int, *, rounds: int = 4, pretrain: float = 0.2) -> frozenset[int]:
     """Return the epochs, equally far apart, at which LMLE's rounds begin; the first is at the end of pre-training."""
-    wrong = check.number("rounds", rounds, "a positive integer", check.is_count(rounds))
+    wrong = check.that("rounds", rounds, "a positive integer", check.is_count(rounds))
     check.raise_all([wrong, check.portion("pretrain", pretrain)])
     first = next(epoch for epoch in range(epochs + 1) if epoch / epochs >= pretrain)  # as its objective compares them
     if first == epochs:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rectifier import check
+from rectifier._base import check
 
 Options = Mapping[str, Any]
 

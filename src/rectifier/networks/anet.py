@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.deepid2 import third_side
 from rectifier.networks.initial import he
 from rectifier.networks.local import LocalConv2d
@@ -68,7 +68,7 @@ def anet(
         [
             count_complaint("features", features),
             count_complaint("region", region),
-            check.number("shift", shift, "a number of pixels, 0 or more", check.is_natural(shift)),
+            check.that("shift", shift, "a number of pixels, 0 or more", check.is_natural(shift)),
             *head_complaints(branch, dropout, classifier),
         ]
     )

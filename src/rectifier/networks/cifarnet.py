@@ -9,8 +9,8 @@ from math import ceil
 
 from torch import nn
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.initial import he, truncated_normal
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, classifier_complaint, dropout_complaint, image_shape, widths_complaint

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.initial import he
 from rectifier.networks.local import LocalConv2d
 from rectifier.networks.network import Network
@@ -54,7 +54,7 @@ def deepid2(
     """
     check.raise_all(
         [
-            check.number("local", local, "True or False", isinstance(local, bool)),
+            check.that("local", local, "True or False", isinstance(local, bool)),
             *head_complaints(branch, dropout, classifier),
         ]
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.initial import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
@@ -62,9 +62,9 @@ def densenet(
     sensible = check.is_count(depth) and depth > 4 and (depth - 4) % step == 0
     check.raise_all(
         [
-            check.number("depth", depth, f"{step}n + 4 for a whole number n", sensible),
+            check.that("depth", depth, f"{step}n + 4 for a whole number n", sensible),
             count_complaint("growth", growth),
-            check.number("bottleneck", bottleneck, "True or False", isinstance(bottleneck, bool)),
+            check.that("bottleneck", bottleneck, "True or False", isinstance(bottleneck, bool)),
             check.share("compression", compression),
             *head_complaints(branch, dropout, classifier),
         ]

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
-from rectifier import check, columns
-from rectifier.columns import Sizes
-from rectifier.distances import unit
+from rectifier._base import check
+from rectifier._base.distances import unit
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
 from rectifier.networks.options import (
     Widths,
     as_widths,

@@ -7,8 +7,8 @@ from math import prod
 
 from torch import nn
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.connected import fully_connected
 from rectifier.networks.network import Network
 from rectifier.networks.options import Shape, Widths, as_widths, head_complaints, image_shape, widths_complaint

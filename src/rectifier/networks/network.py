@@ -8,8 +8,8 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.head import MultiLabelHead
 from rectifier.networks.initial import seeded
 from rectifier.networks.options import Shape, Widths

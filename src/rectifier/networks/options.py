@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rectifier import check
+from rectifier._base import check
 
 Shape = tuple[int, ...]
 
@@ -40,14 +40,14 @@ def as_widths(widths: Widths) -> tuple[int, ...]:
 def widths_complaint(what: str, widths: object) -> str | None:
     listed = isinstance(widths, Sequence) and not isinstance(widths, str) and all(map(check.is_count, widths))
     none = widths == 0 and not isinstance(widths, bool)
-    return check.number(
+    return check.that(
         what, widths, "a width, a list of widths, or 0 for none", listed or none or check.is_count(widths)
     )
 
 
 def dropout_complaint(dropout: object) -> str | None:
     wanted = "a number from 0 and below 1"
-    return check.number("dropout", dropout, wanted, check.is_real(dropout) and 0 <= dropout < 1)
+    return check.that("dropout", dropout, wanted, check.is_real(dropout) and 0 <= dropout < 1)
 
 
 def classifier_complaint(classifier: object) -> str | None:
@@ -59,4 +59,4 @@ def head_complaints(branch: object, dropout: object, classifier: object) -> list
 
 
 def count_complaint(what: str, value: object) -> str | None:
-    return check.number(what, value, "a positive integer", check.is_count(value))
+    return check.that(what, value, "a positive integer", check.is_count(value))

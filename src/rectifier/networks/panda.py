@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d, relu
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.initial import he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
@@ -84,7 +84,7 @@ def panda(
     check.raise_all(
         [
             check.choice("parts", parts, tuple(PARTS)),
-            check.number("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
+            check.that("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
             count_complaint("maps", maps),
             count_complaint("features", features),
             *head_complaints(branch, dropout, classifier),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.anet import anet
 from rectifier.networks.backbone import LIBRARIES, backbone
 from rectifier.networks.cifarnet import cifarnet

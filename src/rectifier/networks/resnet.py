@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.initial import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
@@ -50,7 +50,7 @@ def resnet(
     sensible = check.is_count(depth) and depth > 2 and depth % 6 == 2
     check.raise_all(
         [
-            check.number("depth", depth, "6n + 2 for a whole number n: 8, 14, 20, 26, 32 or more", sensible),
+            check.that("depth", depth, "6n + 2 for a whole number n: 8, 14, 20, 26, 32 or more", sensible),
             *head_complaints(branch, dropout, classifier),
         ]
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.networks.initial import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape

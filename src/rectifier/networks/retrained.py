@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rectifier.decoupling import LearnableScale
+from rectifier.networks.decoupling import LearnableScale
 from rectifier.networks.network import Network
 from rectifier.networks.output import Output
 

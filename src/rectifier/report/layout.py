@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from rectifier.atomic import replacing
+from rectifier._base.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

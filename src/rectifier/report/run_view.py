@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rectifier.report.comparison_tables import METRIC_WORDS
+from rectifier.report.comparison.tables import METRIC_WORDS
 from rectifier.report.layout import number_table
 
 LABELS = 12

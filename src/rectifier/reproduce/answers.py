@@ -9,8 +9,8 @@ from typing import NamedTuple
 from rectifier.data.dataset import Pixels
 from rectifier.report.layout import INK, plain, save_figure
 from rectifier.reproduce.pictures import RED, decisions
-from rectifier.runs.folder import Run
-from rectifier.runs.predictions import Predictions
+from rectifier.training.run.folder import Run
+from rectifier.training.run.predictions import Predictions
 
 WHOLE = "all labels of an image"
 _ACROSS = 4  # images in a row

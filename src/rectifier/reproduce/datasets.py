@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
-from rectifier import check
+from rectifier._base import check
 from rectifier.data.sources import data_root, open_data
 from rectifier.report.layout import COLOURS, GRID, INK, light_grid, plain, save_figure
-from rectifier.report.profile import Imbalance, Profile, profile, ratio_text
+from rectifier.report.profile.counts import Imbalance, Profile, profile, ratio_text
 from rectifier.report.published import published_data, published_ratio
 from rectifier.reproduce.views import markdown_table
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rectifier
-from rectifier import check
-from rectifier.config import Config
+from rectifier._base import check
 from rectifier.networks.registry import NETWORKS, network_options
-from rectifier.presets import preset
+from rectifier.training.config import Config
+from rectifier.training.presets import preset
 
 if TYPE_CHECKING:
     from rectifier.reproduce.outcome import Outcome
-    from rectifier.runs.folder import Run
+    from rectifier.training.run.folder import Run
 
 Where = tuple[str, str]
 """A row and a column."""
@@ -84,7 +84,7 @@ QUICK_SEEDS = 2
 
 
 @dataclass(frozen=True)
-class Laboratory:
+class Context:
     """What an experiment that does more than train has at hand."""
 
     data_root: str | None
@@ -130,8 +130,8 @@ class Experiment:
     seeds: int = 3
     finding: str = ""
     metric: str = BALANCED
-    measure: Callable[[Laboratory], dict[str, Any]] | None = None
-    draw: Callable[[Laboratory], None] | None = None
+    measure: Callable[[Context], dict[str, Any]] | None = None
+    draw: Callable[[Context], None] | None = None
     alone: bool = False
     scored: bool = True
 
@@ -139,7 +139,7 @@ class Experiment:
         places = [(cell.row, cell.column) for cell in self.cells]
         if len(set(places)) < len(places):
             check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
-        check.raise_all([check.number("seeds", self.seeds, "a positive integer", check.is_count(self.seeds))])
+        check.raise_all([check.that("seeds", self.seeds, "a positive integer", check.is_count(self.seeds))])
         _check_no_seed("settings", self.settings)
         _check_choice("recipe", self.recipe)
         for cell in self.cells:

@@ -7,7 +7,7 @@ from itertools import cycle
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rectifier.compare import PREFERRED
+from rectifier.report.comparison import PREFERRED
 from rectifier.report.layout import COLOURS, INK, light_grid, plain, save_figure
 from rectifier.reproduce.experiment import Cell, place_name
 from rectifier.reproduce.outcome import Outcome

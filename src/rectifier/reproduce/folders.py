@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import chain, count, takewhile
 from pathlib import Path
 
-from rectifier import check, console
-from rectifier.runs.atomic import read_json, write_json
-from rectifier.runs.folder import Run
+from rectifier._base import check, console
+from rectifier.training.run.atomic import read_json, write_json
+from rectifier.training.run.folder import Run
 
 
 def folder_of(folder: Path, there: frozenset[str] | None) -> Path:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rectifier import atomic, check
+from rectifier._base import check
+from rectifier._base import files as atomic
 from rectifier.reproduce.records import LISTS, Record, placed, read_records, read_results, write_results
 
 Place = tuple[str, str, int]

@@ -10,12 +10,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
-from rectifier.engine.devices import make_fabric
-from rectifier.engine.predict import predict
+from rectifier._base import check
+from rectifier.labels import columns
 from rectifier.report.layout import COLOURS, INK, plain, save_figure
-from rectifier.runs.folder import Run
+from rectifier.training.engine.devices import make_fabric
+from rectifier.training.engine.predict import predict
 from rectifier.training.job import open_for_training, prepare
+from rectifier.training.run.folder import Run
 
 NEIGHBOURS = 10
 ROLES = ("Maj-1", "Maj-2", "Min-1")
@@ -144,8 +145,8 @@ def overwhelmed_share(features: Tensor, minority: Tensor, majority: Tensor, k: i
     enough = check.is_count(k) and k < len(features)
     check.raise_all(
         [
-            check.number("k", k, f"a positive integer below {len(features)}, the number of samples", enough),
-            check.number("minority", len(rows), "a mask of at least one sample", len(rows) > 0),
+            check.that("k", k, f"a positive integer below {len(features)}, the number of samples", enough),
+            check.that("minority", len(rows), "a mask of at least one sample", len(rows) > 0),
         ]
     )
     overwhelmed, places = 0, features.double()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rectifier.compare import difference, estimate
-from rectifier.compare.outcome import Difference, Estimate
-from rectifier.evaluation import own_rule
+from rectifier.evaluation.scoring import own_rule
+from rectifier.report.comparison import difference, estimate
+from rectifier.report.comparison.result import Difference, Estimate
 from rectifier.reproduce.experiment import BALANCED, GROUPS, Cell, Experiment, Where
 from rectifier.reproduce.records import Record
 

@@ -11,17 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
-from rectifier.config import Config
+from rectifier._base import check
 from rectifier.data.dataset import Decoded, ImageData, ImageFiles, Pixels
-from rectifier.data.decode import decode, image_size
 from rectifier.data.sources import open_data
-from rectifier.evaluation import own_rule
+from rectifier.data.store.decode import decode, image_size
+from rectifier.evaluation.scoring import own_rule
+from rectifier.labels import columns
 from rectifier.report.layout import INK, plain, save_figure
 from rectifier.reproduce.experiment import PICTURES
 from rectifier.reproduce.records import ratio_of
-from rectifier.runs.folder import Run
-from rectifier.runs.predictions import Predictions
+from rectifier.training.config import Config
+from rectifier.training.run.folder import Run
+from rectifier.training.run.predictions import Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

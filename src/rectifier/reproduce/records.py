@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rectifier import check
-from rectifier.config import Config
-from rectifier.evaluation import RULES
-from rectifier.runs.atomic import read_json, write_bytes
-from rectifier.runs.folder import Run
-from rectifier.training.outcome import blind_labels
+from rectifier._base import check
+from rectifier.evaluation.scoring import RULES
+from rectifier.training.config import Config
+from rectifier.training.finish import blind_labels
+from rectifier.training.run.atomic import read_json, write_bytes
+from rectifier.training.run.folder import Run
 
 Record = dict[str, Any]
 _METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
@@ -51,12 +51,12 @@ def record_of(run: Run) -> Record:
         **_made(run),
         "blind": len(blind_labels(run.predictions("validation"))),
         "preferred_rule": metrics["preferred_rule"],
-        "liking": liking_of(run),
+        "liking": validation_score(run),
         **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
     }
 
 
-def liking_of(run: Run) -> float | None:
+def validation_score(run: Run) -> float | None:
     """Return what validation thinks of a run under the rule it prefers: of offsets, by samples not tuned on."""
     return _rounded(run.rules["validation"][run.rules["preferred"]])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rectifier import check
+from rectifier._base import check
 from rectifier.reproduce.experiment import Cell, Experiment
 
 

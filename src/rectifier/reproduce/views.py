@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rectifier import check
-from rectifier.compare import PREFERRED
-from rectifier.report import comparison_tables
+from rectifier._base import check
+from rectifier.report.comparison import PREFERRED
+from rectifier.report.comparison import tables as comparison_tables
 from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import GROUPS, Cell
 from rectifier.reproduce.outcome import Outcome

@@ -9,20 +9,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rectifier import check, console
-from rectifier.compare.suite import Planned, RunGroup, missing_groups, train_group
-from rectifier.config import Config
+from rectifier._base import check, console
 from rectifier.data.sources import MissingDataError
-from rectifier.reproduce.experiment import PICTURES, Cell, Experiment, Laboratory, Where
+from rectifier.reproduce.experiment import PICTURES, Cell, Context, Experiment, Where
 from rectifier.reproduce.folders import Again, folder_of
-from rectifier.reproduce.gathering import write_page
 from rectifier.reproduce.ledger import Ledger, Place
 from rectifier.reproduce.outcome import ALL, Outcome
-from rectifier.reproduce.records import Record, diverged_record, key_of, liking_of, record_of
+from rectifier.reproduce.page import write_page
+from rectifier.reproduce.records import Record, diverged_record, key_of, record_of, validation_score
 from rectifier.reproduce.request import Request, only_what_each_has, with_text
 from rectifier.reproduce.views import headline
-from rectifier.runs.folder import Run
 from rectifier.training import data_settings, fingerprints
+from rectifier.training.config import Config
+from rectifier.training.many import Planned, RunGroup, missing_groups, train_group
+from rectifier.training.run.folder import Run
 
 CHOICE_SEEDS = (1_000, 1_001)
 """Of the runs among which validation chooses: none of those that are scored on test."""
@@ -246,21 +246,21 @@ class _Work:
     def _measured(self) -> dict[str, Any]:
         picture = self._pictures() / f"{self._name}.png"
         picture.unlink(missing_ok=True)  # what it shows was found before
-        return self._experiment.measure(self._laboratory())  # type: ignore[misc]
+        return self._experiment.measure(self._context())  # type: ignore[misc]
 
-    def _draw(self, draw: Callable[[Laboratory], None]) -> None:
+    def _draw(self, draw: Callable[[Context], None]) -> None:
         """Draw the picture that shows images of the data, unless it is there."""
         if not (self._pictures() / f"{self._name}.png").is_file():
             try:
-                draw(self._laboratory())
+                draw(self._context())
             except MissingDataError as error:
                 console.say(f"The picture of {self._name} is not drawn, for want of its images. {error}")
 
     def _pictures(self) -> Path:
         return self._request.runs.parent / PICTURES[self._request.quick]
 
-    def _laboratory(self) -> Laboratory:
-        return Laboratory(
+    def _context(self) -> Context:
+        return Context(
             data_root=self._request.settings.get("data_root"),
             quick=self._request.quick,
             before=self._ledger.found,
@@ -281,7 +281,7 @@ class _Work:
         self._train(planned)
         runs = {key: Run(run.folder) for key, run in zip(sound, planned, strict=True) if Run(run.folder).is_finished}
         # A lost run keeps its record, and on a GPU what is looked at in its place is another.
-        other = [key for key, run in runs.items() if liking_of(run) != self._ledger[key]["liking"]]
+        other = [key for key, run in runs.items() if validation_score(run) != self._ledger[key]["liking"]]
         self._ledger.measured_apart = sorted({*self._ledger.measured_apart, *other})
         return list(runs.values())
 

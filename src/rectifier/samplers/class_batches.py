@@ -9,8 +9,8 @@ from typing import Unpack
 import torch
 from torch import Generator, Tensor
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.samplers.epoch import Common, EpochSampler
 from rectifier.samplers.present import present_classes
 
@@ -56,15 +56,15 @@ class ClassBatchSampler(EpochSampler[list[int]]):
         most = len(self._present.counts)
         enough = check.is_count(self.batch_size) and self.batch_size >= self._promised
         return [
-            check.number(
+            check.that(
                 "classes",
                 self.classes,
                 f"from 1 to {most}, the number of classes that have samples",
                 check.is_count(self.classes) and self.classes <= most,
             ),
-            check.number("samples", self.samples, "a positive integer", check.is_count(self.samples)),
-            check.number("batch_size", self.batch_size, f"at least classes * samples = {self._promised}", enough),
-            check.number(
+            check.that("samples", self.samples, "a positive integer", check.is_count(self.samples)),
+            check.that("batch_size", self.batch_size, f"at least classes * samples = {self._promised}", enough),
+            check.that(
                 "batches", self.batches, "a positive integer", self.batches is None or check.is_count(self.batches)
             ),
         ]

@@ -8,8 +8,8 @@ from typing import Unpack
 import torch
 from torch import Generator, Tensor
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.samplers.epoch import Common, EpochSampler
 from rectifier.samplers.present import present_classes
 
@@ -35,7 +35,7 @@ class ClassBalancedSampler(EpochSampler[int]):
         super().__init__(**common)
 
     def complaints(self) -> list[str | None]:
-        return [check.number("samples", self.samples, "a positive integer", check.is_count(self.samples))]
+        return [check.that("samples", self.samples, "a positive integer", check.is_count(self.samples))]
 
     def length(self) -> int:
         return int(self.samples)
@@ -91,7 +91,7 @@ class ProgressiveSampler(ClassBalancedSampler):
         super().__init__(targets, sizes, samples=samples, **common)
 
     def complaints(self) -> list[str | None]:
-        wrong = check.number("epochs", self.epochs, "a positive integer", check.is_count(self.epochs))
+        wrong = check.that("epochs", self.epochs, "a positive integer", check.is_count(self.epochs))
         return [wrong, *super().complaints()]
 
     def class_weights(self) -> Tensor:

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Generator, Tensor
 from torch.utils.data import Sampler
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -46,9 +46,9 @@ class EpochSampler(Sampler[T_co], ABC):
         check.raise_all(
             [
                 *self.complaints(),
-                check.number("seed", seed, "an integer from 0", check.is_natural(seed)),
-                check.number("num_replicas", num_replicas, "a positive integer", counted),
-                check.number("rank", rank, f"an integer from 0 and below num_replicas ({self.num_replicas})", ranked),
+                check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
+                check.that("num_replicas", num_replicas, "a positive integer", counted),
+                check.that("rank", rank, f"an integer from 0 and below num_replicas ({self.num_replicas})", ranked),
             ]
         )
         self.total = self.length()
@@ -69,7 +69,7 @@ class EpochSampler(Sampler[T_co], ABC):
 
     def set_epoch(self, epoch: int) -> None:
         """Turn to the plan of another epoch, counted from 0."""
-        check.raise_all([check.number("epoch", epoch, "an integer from 0", check.is_natural(epoch))])
+        check.raise_all([check.that("epoch", epoch, "an integer from 0", check.is_natural(epoch))])
         self.epoch = epoch
 
     def plan(self) -> Tensor:
@@ -107,7 +107,7 @@ class UniformSampler(EpochSampler[int]):
 
     def complaints(self) -> list[str | None]:
         wanted = "a tensor of at least one row, or a positive number of samples"
-        return [check.number("targets", self._samples, wanted, check.is_count(self._samples))]
+        return [check.that("targets", self._samples, wanted, check.is_count(self._samples))]
 
     def length(self) -> int:
         return int(self._samples)

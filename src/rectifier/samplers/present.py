@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rectifier import check, columns
-from rectifier.columns import Sizes
-from rectifier.imbalance import class_counts
+from rectifier._base import check
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+from rectifier.labels.imbalance import class_counts
 
 
 class PresentClasses(NamedTuple):

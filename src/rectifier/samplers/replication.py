@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from rectifier import check
-from rectifier.columns import Sizes
+from rectifier._base import check
+from rectifier.labels.columns import Sizes
 from rectifier.samplers.epoch import Common, EpochSampler
 from rectifier.samplers.present import present_classes
 

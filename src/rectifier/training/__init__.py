@@ -7,11 +7,11 @@ from rectifier.training.start import (
     Wanted,
     begun_run,
     diverged_at_the_end,
-    look_at,
     resume,
     shared_settings,
     train,
     train_together,
+    validate_before_training,
     why_not_together,
 )
 
@@ -23,12 +23,12 @@ __all__ = [
     "data_settings",
     "diverged_at_the_end",
     "fingerprints",
-    "look_at",
     "open_for_training",
     "resume",
     "shared_settings",
     "store_folder",
     "train",
     "train_together",
+    "validate_before_training",
     "why_not_together",
 ]

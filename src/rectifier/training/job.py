@@ -13,16 +13,13 @@ from typing import Any
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from rectifier import check, console
-from rectifier.config import Config
+from rectifier._base import check, console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.sources import may_mirror, open_data
-from rectifier.data.store import as_size, build_store, is_store, unreadable_images
-from rectifier.engine.devices import resolved_precision
-from rectifier.engine.predict import shard
+from rectifier.data.store.build import as_size, build_store, is_store, unreadable_images
 from rectifier.methods import (
     Afterwards,
     Method,
@@ -37,6 +34,9 @@ from rectifier.methods import (
 )
 from rectifier.networks.registry import build_network, default_rate, default_size
 from rectifier.samplers import EpochSampler
+from rectifier.training.config import Config
+from rectifier.training.engine.devices import resolved_precision
+from rectifier.training.engine.predict import shard
 
 
 @dataclass(frozen=True)

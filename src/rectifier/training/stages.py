@@ -15,24 +15,24 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from rectifier import check, console
-from rectifier.config import Config
+from rectifier._base import check, console
 from rectifier.data.loader import Loader
-from rectifier.engine.batchnorm import with_global_batch_norm
-from rectifier.engine.course import Course, Parts
-from rectifier.engine.fit import fit
-from rectifier.engine.lanes import Lane, OnlyLane
-from rectifier.engine.predict import Validation, predict, shard
-from rectifier.engine.profiling import describe, profile_step
-from rectifier.engine.state import State
-from rectifier.engine.step import is_captured, make_optimizer
+from rectifier.evaluation.rules.offsets import prior_offsets
 from rectifier.methods import build_objective, whole_from
 from rectifier.networks.retrained import RetrainedClassifier
-from rectifier.posthoc import prior_offsets
-from rectifier.runs.curves import Curves
-from rectifier.runs.folder import Run
+from rectifier.training.config import Config
+from rectifier.training.engine.batchnorm import with_global_batch_norm
+from rectifier.training.engine.course import Course, Parts
+from rectifier.training.engine.fit import fit
+from rectifier.training.engine.lanes import Lane, OnlyLane
+from rectifier.training.engine.predict import Validation, predict, shard
+from rectifier.training.engine.profiling import describe, profile_step
+from rectifier.training.engine.state import State
+from rectifier.training.engine.step import is_captured, make_optimizer
+from rectifier.training.finish import COLLAPSE
 from rectifier.training.job import Job
-from rectifier.training.outcome import COLLAPSE
+from rectifier.training.run.curves import Curves
+from rectifier.training.run.folder import Run
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 
-from rectifier import atomic, check, console
-from rectifier.config import Config
+from rectifier._base import check, console
+from rectifier._base import files as atomic
 from rectifier.data.dataset import ImageData
 from rectifier.data.loader import Loader
-from rectifier.engine.devices import accelerator_of, launch, make_fabric, shared_cores
 from rectifier.methods import build_mixing, build_objective, build_sampler, check_method, find_method
-from rectifier.runs.folder import Run
+from rectifier.training.config import Config
+from rectifier.training.engine.devices import accelerator_of, launch, make_fabric, shared_cores
+from rectifier.training.finish import finish
 from rectifier.training.job import Job, headline, open_for_training, prepare
-from rectifier.training.outcome import finish
+from rectifier.training.run.folder import Run
 from rectifier.training.stages import Stage, retrain_classifiers, train_networks
 
 TOGETHER = 8
@@ -99,7 +100,7 @@ def _fitted_together(group: Sequence[Wanted], title: str | None) -> bool:
     return True
 
 
-def look_at(configs: Sequence[Config]) -> None:
+def validate_before_training(configs: Sequence[Config]) -> None:
     """Find what is wrong with any of these, which share their data, before the first is trained."""
     data = open_for_training(configs[0])
     counts, targets = data.counts("train"), data.targets[data.indices("train")]

@@ -1,0 +1,1 @@
+"""The store: every image decoded once, in memory-mapped files."""

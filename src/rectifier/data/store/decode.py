@@ -1,0 +1,122 @@
+"""One image file to pixels, and a list of them to one shard. Imports no torch: decoding processes start at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from rectifier._base.files import write_bytes
+
+FITS = ("stretch", "crop", "pad")
+_WHITE = (255, 255, 255, 255)
+
+
+class UnreadableError(Exception):
+    """An image that cannot be used; the message says why."""
+
+
+def decode(path: Path, size: tuple[int, int], fit: str = "stretch") -> NDArray[np.uint8]:
+    """Return an image file as uint8 RGB ``(H, W, 3)`` of this ``size``.
+
+    It is turned as its EXIF orientation says; transparency shows white; 16-bit grey is scaled to 8. ``fit`` says what
+    happens to another aspect ratio: ``"stretch"`` it, ``"crop"`` the middle, or ``"pad"`` with black. Damaged,
+    truncated and absent files, and pictures so large that they must be decompression bombs, are an ``UnreadableError``.
+    """
+    return np.asarray(_fitted(_load(path, 2 * max(size)), size, fit))
+
+
+def resize(pixels: NDArray[np.uint8], size: tuple[int, int], fit: str = "stretch") -> NDArray[np.uint8]:
+    """Return an image ``(h, w, C)`` in this size ``(H, W, C)``, C = 1 or 3."""
+    grey = pixels.shape[2] == 1
+    resized = np.asarray(_fitted(Image.fromarray(pixels[:, :, 0] if grey else pixels), size, fit))
+    return resized[:, :, None] if grey else resized
+
+
+def _fitted(image: Image.Image, size: tuple[int, int], fit: str) -> Image.Image:
+    height, width = size
+    if image.size == (width, height):
+        return image
+    if fit == "crop":
+        return ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
+    if fit == "pad":
+        return ImageOps.pad(image, (width, height), Image.Resampling.BILINEAR)
+    return image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Return height and width of an image file as it is shown."""
+    width, height = _load(path, None).size
+    return height, width
+
+
+def _load(path: Path, enough: int | None) -> Image.Image:
+    """Decode a file to RGB. A JPEG may come out smaller than it is, but with ``enough`` pixels on either side."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about odd metadata, and about large images that are not yet refused
+            with Image.open(path) as image:
+                if enough is not None:
+                    image.draft("RGB", (enough, enough))  # a JPEG is decoded straight to a smaller size
+                image.load()
+                return _as_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        raise UnreadableError("no such file") from None
+    except Image.DecompressionBombError:
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise UnreadableError(f"more than {limit:,} pixels, taken for a decompression bomb") from None
+    except Exception as error:  # a damaged file can make a decoder raise almost anything
+        raise UnreadableError(str(error) or type(error).__name__) from None
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    grey = image.mode.startswith("I") or image.mode == "F"
+    if grey:
+        transparent = image.info.get("transparency")
+        values = np.asarray(image)
+        flat = Image.fromarray(_eight_bits(values))
+        if isinstance(transparent, int):
+            flat.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
+        image = flat
+    if image.has_transparency_data:
+        layered = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), layered).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Scale grey values to 8 bits.
+
+    16 bits are scaled by their range. Of 32 bits nothing is known: whole numbers up to 255 and fractions above 1 are
+    taken as they are, larger whole numbers for 16 bits, and fractions up to 1 for shares.
+    """
+    top = float(values.max(initial=0))
+    sixteen = values.dtype.itemsize == 2 or (values.dtype.kind != "f" and top > 255)
+    scale = 255 / 65535 if sixteen else 255.0 if values.dtype.kind == "f" and top <= 1 else 1.0
+    return np.clip(np.nan_to_num(values.astype(np.float64) * scale), 0, 255).round().astype(np.uint8)
+
+
+def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str, target: str) -> int:
+    """Decode images into one file of raw uint8 ``(n, H, W, 3)`` and, when it is whole, a record beside it.
+
+    An unreadable image leaves its place black and is named in the record. Returns the number of images.
+    """
+    pixels = np.zeros((len(paths), *size, 3), np.uint8)
+    unreadable = {}
+    for position, path in enumerate(paths):
+        try:
+            pixels[position] = decode(Path(root, path), size, fit)
+        except UnreadableError as error:
+            unreadable[path] = str(error)
+    content = pixels.reshape(-1).data
+    record = {"samples": len(paths), "sha256": hashlib.sha256(content).hexdigest(), "unreadable": unreadable}
+    write_bytes(Path(target), content)
+    write_bytes(Path(target).with_suffix(".json"), json.dumps(record).encode())
+    return len(paths)

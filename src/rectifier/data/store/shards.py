@@ -1,0 +1,121 @@
+"""Decoded images in memory-mapped files, and the bound on what of them is resident."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rectifier._base import check
+from rectifier.data.dataset import Pixels
+
+_RESIDENT_BYTES = 128 << 20  # of the maps, at most
+_FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
+
+
+class Maps:
+    """Memory maps of the shards. Pages are handed back now and then, so that what is resident has a bound."""
+
+    def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
+        self._paths, self._shape = tuple(path.absolute() for path in paths), shape
+        self._start()
+
+    def checksums(self) -> list[str]:
+        """Return the checksum of every shard, as it was noted when the shard was written."""
+        return [json.loads(path.with_suffix(".json").read_text())["sha256"] for path in self._paths]
+
+    def _start(self) -> None:
+        self._open: dict[int, tuple[mmap.mmap, Pixels]] = {}
+        self._touched: set[int] = set()
+        self._images = 0
+        self._lock = Lock()
+        self._bounded: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_paths": self._paths, "_shape": self._shape}  # a process that is sent this maps the files itself
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    def read(self, shard: int, rows: NDArray[np.int64]) -> Pixels:
+        """Return a copy of these images of a shard."""
+        images = self._mapped(shard)[rows]
+        if self._bounded:
+            self._count(shard, len(rows))
+        return images
+
+    def _mapped(self, shard: int) -> Pixels:
+        with self._lock:
+            if self._bounded is None:
+                whole = sum(path.stat().st_size for path in self._paths if path.exists())
+                self._bounded = whole > _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
+            if shard not in self._open:
+                with self._opened(shard) as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)
+            return self._open[shard][1]
+
+    def _opened(self, shard: int) -> BinaryIO:
+        try:
+            return self._paths[shard].open("rb")
+        except FileNotFoundError:
+            hint = "The store was made anew for other images or another size, or is gone: open or build it again."
+            check.no_file(str(self._paths[shard]), "a shard of the store", hint)
+
+    def _count(self, shard: int, images: int) -> None:
+        with self._lock:
+            self._touched.add(shard)
+            self._images += images
+            if self._images * _FAULT_BYTES < _RESIDENT_BYTES:
+                return
+            for touched in self._touched:
+                self._open[touched][0].madvise(mmap.MADV_DONTNEED)
+            self._touched.clear()
+            self._images = 0
+
+
+@dataclass(frozen=True)
+class StoredImages:
+    """Decoded images in the shards of a store; ``slots`` ``(N,)`` says where each lies, ``fit`` how it came to size."""
+
+    maps: Maps
+    size: tuple[int, int]
+    per_shard: int
+    slots: NDArray[np.int64]
+    fit: str = "stretch"
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return (*self.size, 3)
+
+    def checksum(self) -> str:
+        """Return a hash of all pixels, from what was noted when they were written: none is read."""
+        listed = "\n".join([*self.maps.checksums(), str(self.per_shard)])
+        return hashlib.sha256(listed.encode() + self.slots.astype("<i8").tobytes()).hexdigest()[:16]
+
+    def select(self, index: NDArray[np.int64]) -> StoredImages:
+        return replace(self, slots=self.slots[index])
+
+    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+        """Return these images, uint8 ``(n, H, W, 3)``, in ``out`` if it is given."""
+        shard, row = np.divmod(self.slots[index], self.per_shard)
+        out = np.empty((len(index), *self.shape), np.uint8) if out is None else out
+        order = np.argsort(shard, kind="stable")
+        edges = np.flatnonzero(np.diff(shard[order])) + 1
+        for places in np.split(order, edges):  # one step for each shard that the batch touches
+            if len(places):
+                out[places] = self.maps.read(int(shard[places[0]]), row[places])
+        return out

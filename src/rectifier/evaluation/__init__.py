@@ -1,0 +1,1 @@
+"""Evaluation: metrics, decision rules, and decisions made from features."""

@@ -1,0 +1,1 @@
+"""Decisions made from features instead of by the classifier."""

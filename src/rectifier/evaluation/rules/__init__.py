@@ -1,0 +1,1 @@
+"""Decision rules: numbers added to the logits, fitted on validation."""

@@ -1,0 +1,1 @@
+"""Labels: their names, their columns in one tensor, and how imbalanced they are."""

@@ -1,0 +1,234 @@
+"""How A labels of unequal sizes share the K columns of one ``(N, K)`` tensor.
+
+The tables here are built once per label layout and device and then reused: copying a list to a GPU inside a loss would
+stall it and could not be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rectifier._base import check
+from rectifier.labels.space import LabelSpace, first_columns
+
+Sizes = LabelSpace | Sequence[int]
+
+
+def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Keep what ``build`` gives for each layout and device; in a compiled graph it is an input that never changes."""
+
+    @lru_cache(maxsize=256)
+    def kept(*key: Any) -> Tensor:
+        with torch.inference_mode(False):  # or a table first needed in evaluation could not be used in training
+            return build(*key)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def place(*key: Any) -> str:
+        name = f"{build.__name__}{key}"
+        setattr(_TABLES, name, kept(*key))
+        return name
+
+    @wraps(build)
+    def lookup(*key: Any) -> Tensor:
+        if not torch.compiler.is_compiling():
+            return kept(*key)
+        # A graph may read a tensor from an attribute, but neither call a cache nor hold two constants of one name.
+        found: Tensor = getattr(_TABLES, place(*key))
+        return found
+
+    return lookup
+
+
+_TABLES = SimpleNamespace()
+
+
+def as_sizes(sizes: Sizes | None, columns: int | None = None) -> tuple[int, ...]:
+    """Bring every way of giving the sizes to one tuple; None is one label that owns all columns."""
+    if isinstance(sizes, LabelSpace):
+        return sizes.sizes
+    if sizes is None:
+        return (columns,) if columns is not None else ()
+    if isinstance(sizes, (int, str)):
+        raise TypeError(check.sentence("sizes", "a list of integers or a LabelSpace", repr(sizes)))
+    given = tuple(int(size) if hasattr(size, "__index__") else size for size in sizes)
+    if not given or not all(map(check.is_count, given)):
+        check.fail("sizes", "a non-empty list of positive integers or a LabelSpace", repr(sizes))
+    return given
+
+
+def label_names(sizes: Sizes | None) -> tuple[str, ...] | None:
+    return sizes.names if isinstance(sizes, LabelSpace) else None
+
+
+def as_targets(targets: object, sizes: tuple[int, ...], names: Sequence[str] | None = None) -> Tensor:
+    """Check targets and return them as int64 ``(N, A)``."""
+    canonical = check.targets(targets, len(sizes))
+    check.target_range(canonical, label_sizes(sizes, canonical.device), names)
+    return canonical
+
+
+def targets_beside(
+    logits: Tensor, targets: object, sizes: tuple[int, ...], names: Sequence[str] | None = None
+) -> Tensor:
+    """Check that logits and targets fit the sizes and each other; return targets as int64 ``(N, A)``."""
+    check.logits_columns(logits, sizes)
+    canonical = as_targets(targets, sizes, names)
+    check.same_length("targets", canonical, "logits", logits)
+    check.same_device("targets", canonical, "logits", logits)
+    return canonical
+
+
+def own_columns(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(N, A)``: the column of each sample's class, -1 where its label is missing."""
+    return torch.where(targets >= 0, targets + offsets(sizes, targets.device), -1)
+
+
+def softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(N, K)`` probabilities, one softmax per label.
+
+    >>> softmax(torch.zeros(1, 6), (4, 2)).tolist()
+    [[0.25, 0.25, 0.25, 0.25, 0.5, 0.5]]
+    """
+    return _on_each_label(torch.softmax, logits, sizes)
+
+
+def log_softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(N, K)`` log-probabilities, one softmax per label."""
+    return _on_each_label(torch.log_softmax, logits, sizes)
+
+
+def _on_each_label(function: Callable[[Tensor, int], Tensor], logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    if len(set(sizes)) == 1:
+        return function(logits.reshape(-1, len(sizes), sizes[0]), -1).flatten(1)
+    blocks = [function(block, -1).flatten(1) for block in _padded_blocks(logits, sizes)]
+    return _rearrange(
+        torch.cat(blocks, 1), padded_to_plain(sizes, logits.device), _plain_to_padded(sizes, logits.device)
+    )
+
+
+def argmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(N, A)``: the best class of every label."""
+    if len(set(sizes)) == 1:
+        return logits.reshape(-1, len(sizes), sizes[0]).argmax(-1)
+    best = [block.argmax(-1) for block in _padded_blocks(logits, sizes)]
+    return torch.cat(best, 1)[:, _label_order(sizes, logits.device)]
+
+
+def sum_by_label(values: Tensor, sizes: tuple[int, ...], label: Tensor | None = None) -> Tensor:
+    """Add up over the columns of each label: ``(A,)`` from ``(K,)``, or from some columns with their labels ``(M,)``.
+
+    >>> sum_by_label(torch.tensor([1, 2, 3]), (2, 1))
+    tensor([3, 3])
+    """
+    if len(set(sizes)) == 1 and len(values) == sum(sizes):
+        return values.reshape(len(sizes), -1).sum(1, dtype=values.dtype)
+    label = label_of_column(sizes, values.device) if label is None else label
+    return values.new_zeros(len(sizes)).index_add(0, label, values)
+
+
+def of_label(features: Tensor, a: int) -> Tensor:
+    """Return the features ``(N, D)`` of a label: its own of ``(N, A, D)``, or those that all labels share."""
+    return features if features.dim() == 2 else features[:, a]
+
+
+@table
+def label_sizes(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """``(A,)``: the number of classes of each label."""
+    return _on_device(sizes, device)
+
+
+@table
+def offsets(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """``(A,)``: the first column of each label."""
+    return _on_device(first_columns(sizes), device)
+
+
+@table
+def label_of_column(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """``(K,)``: the label that owns each column."""
+    return _on_device(tuple(a for a, size in enumerate(sizes) for _ in range(size)), device)
+
+
+# Labels of unequal sizes are padded to a common width, so that one softmax serves many labels. Where one long label
+# would make that wasteful, labels are first put together by size (within a factor of two).
+
+_MOST_PADDING = 4
+
+
+def _padded_blocks(logits: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    """Return the labels as ``(N, labels, width)`` tensors, one per group of similar sizes, filled up with -inf."""
+    there, back = _plain_to_padded(sizes, logits.device), padded_to_plain(sizes, logits.device)
+    shapes = [(len(group), max(sizes[label] for label in group)) for group in size_groups(sizes)]
+    blocks = _rearrange(logits, there, back, float("-inf")).split([labels * width for labels, width in shapes], dim=1)
+    return [block.reshape(-1, *shape) for block, shape in zip(blocks, shapes, strict=True)]
+
+
+def _rearrange(columns: Tensor, there: Tensor, back: Tensor, fill: float = 0.0) -> Tensor:
+    """Return the columns numbered ``there``, ``fill`` for the number behind the last; ``back`` undoes it."""
+    rearranged: Tensor = _Rearrange.apply(columns, there, back, fill)  # type: ignore[no-untyped-call]
+    return rearranged
+
+
+class _Rearrange(torch.autograd.Function):
+    """No column is taken twice, so the gradient is rearranged back: no sum, no atomic additions."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, there: Tensor, back: Tensor, fill: float) -> Tensor:
+        ctx.save_for_backward(back)
+        return pad(columns, (0, 1), value=fill).index_select(1, there)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        (back,) = ctx.saved_tensors
+        return pad(gradient, (0, 1)).index_select(1, back), None, None, None
+
+
+@table
+def _plain_to_padded(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """The columns of all groups in turn, every label filled up to its group's width."""
+    return _on_device(_padded_columns(sizes), device)
+
+
+@table
+def padded_to_plain(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """``(K,)``: where each column stands among the padded ones."""
+    where = {column: position for position, column in enumerate(_padded_columns(sizes))}
+    return _on_device(tuple(where[column] for column in range(sum(sizes))), device)
+
+
+@table
+def _label_order(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """``(A,)``: where each label stands after the groups are joined."""
+    joined = list(chain.from_iterable(size_groups(sizes)))
+    return _on_device(tuple(joined.index(label) for label in range(len(sizes))), device)
+
+
+def size_groups(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Label numbers that are padded together."""
+    if len(sizes) * max(sizes) <= _MOST_PADDING * sum(sizes):
+        return (tuple(range(len(sizes))),)
+    by_bits: dict[int, list[int]] = {}
+    for label, size in enumerate(sizes):
+        by_bits.setdefault((size - 1).bit_length(), []).append(label)
+    return tuple(tuple(by_bits[bits]) for bits in sorted(by_bits))
+
+
+def _padded_columns(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    start, nothing = first_columns(sizes), sum(sizes)
+    padded: list[int] = []
+    for group in size_groups(sizes):
+        width = max(sizes[label] for label in group)
+        padded += [start[a] + j if j < sizes[a] else nothing for a in group for j in range(width)]
+    return tuple(padded)
+
+
+def _on_device(values: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=device)

@@ -1,0 +1,211 @@
+"""How imbalanced labels are: counts, ratio, the measure Omega, the minority classes of a batch, long-tail profiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Number
+
+import torch
+from torch import Tensor
+
+from rectifier._base import check
+from rectifier._base.distances import widest
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+
+Counts = Tensor | Sequence[Tensor] | Sequence[Sequence[int]] | Sequence[int]
+
+
+def class_counts(targets: Tensor, sizes: Sizes | None = None) -> list[Tensor]:
+    """Count the samples of each class, label by label; missing labels (negative targets) are left out.
+
+    ``sizes`` None means one label with as many classes as the largest target asks for.
+
+    >>> [counts.tolist() for counts in class_counts(torch.tensor([[0, 1], [2, -1], [0, 1]]), [3, 2])]
+    [[2, 0, 1], [0, 2]]
+    """
+    resolved = _resolve(targets, sizes)
+    canonical = columns.as_targets(targets, resolved, columns.label_names(sizes))
+    return list(_counts(canonical, resolved).split(list(resolved)))
+
+
+def imbalance_ratio(counts: Counts) -> Tensor:
+    """Return largest over smallest class: a scalar for one label, ``(A,)`` for a list; inf where a class is empty.
+
+    >>> imbalance_ratio(torch.tensor([500, 25]))
+    tensor(20.)
+    """
+    return _per_label(counts, lambda n: n.max() / n.min())
+
+
+def imbalance_measure(counts: Counts) -> Tensor:
+    """Return Omega, the share of samples missing for a balanced label: a scalar for one label, ``(A,)`` for a list.
+
+    Omega = sum_k (n_max - n_k) / (K n_max): 0 when balanced, below 1 always (the paper defines it in words below
+    Eq. 8; this is our reading).
+
+    >>> imbalance_measure([torch.tensor([10, 10]), torch.tensor([10, 5])])
+    tensor([0.0000, 0.2500])
+    """
+    return _per_label(counts, lambda n: 1 - n.mean() / n.max())
+
+
+def loss_weight(counts: Counts, eta: float) -> Tensor:
+    """Return alpha = min(eta * Omega, 1), the weight of the rectification loss (Eq. 8).
+
+    >>> loss_weight([torch.tensor([10, 10]), torch.tensor([10, 5])], eta=0.5)
+    tensor([0.0000, 0.1250])
+    """
+    return (eta * imbalance_measure(counts)).clamp(max=1)
+
+
+def log_prior(counts: Counts) -> Tensor:
+    """Return the log of each class's share of its label's samples, float64 ``(K,)``.
+
+    A class without a sample has the prior of half a sample.
+
+    >>> log_prior(torch.tensor([90, 10])).exp()
+    tensor([0.9000, 0.1000], dtype=torch.float64)
+    """
+    labels, _ = as_count_list(counts)
+    held = [label.double().clamp(min=0.5) for label in labels]
+    return torch.cat([label / label.sum() for label in held]).log()
+
+
+def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0.5) -> Tensor:
+    """Mark the minority classes of a batch (Eq. 3): boolean ``(K,)``, one entry per column of the logits.
+
+    Per label, the classes present in the batch are taken in ascending order of their counts (ties by class index)
+    while they hold together at most ``rho`` of the samples that have the label.
+
+    >>> minority_classes(torch.tensor([0, 0, 0, 1, 1, 2]), rho=0.5)
+    tensor([False,  True,  True])
+    """
+    check.raise_all([check.share("rho", rho)])
+    resolved = _resolve(targets, sizes)
+    canonical = columns.as_targets(targets, resolved, columns.label_names(sizes))
+    return minority_of_counts(_counts(canonical, resolved), resolved, rho)
+
+
+def column_counts(own: Tensor, total: int) -> Tensor:
+    """Count the samples of each of ``total`` columns: int32 ``(K,)``, from ``columns.own_columns``."""
+    slots = torch.where(own >= 0, own, total).flatten()  # missing labels fall into a slot behind the last column
+    one = torch.ones((), dtype=torch.int32, device=own.device)  # GPUs add int32 atomically, int64 only after a sort
+    return torch.zeros(total + 1, dtype=torch.int32, device=own.device).index_add(0, slots, one.expand(len(slots)))[:-1]
+
+
+def minority_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float) -> Tensor:
+    """Apply the rule of ``minority_classes`` to the counts ``(K,)`` of a batch."""
+    label = columns.label_of_column(sizes, counts.device)
+    samples = columns.sum_by_label(counts, sizes)
+    # One stable sort by (label, count); labels stay contiguous, so `label` also names the sorted entries' labels.
+    order = ((label << 32) + counts).argsort(stable=True)
+    ascending = counts[order]
+    running = ascending.cumsum(0) - (samples.cumsum(0) - samples)[label]
+    # rho * n must round as in plain Python, or a class on the very edge changes sides.
+    taken = (running <= (rho * samples.to(widest(counts.device)))[label]) & (ascending > 0)
+    return torch.zeros_like(taken).scatter(0, order, taken)
+
+
+def power_law_profile(classes: int, largest: int, smallest: int, gamma: float = 1.0) -> list[int]:
+    """Return class sizes n_i = round(a / (i^gamma + b)), i = 1.. (the paper's simulated imbalance).
+
+    a and b are solved so that the first class has ``largest`` samples and the last ``smallest``.
+
+    >>> sizes = power_law_profile(100, 500, 25)
+    >>> sizes[0], sizes[-1], sum(sizes)
+    (500, 25, 8072)
+    """
+    _check_profile(classes, largest, smallest)
+    if not (check.is_real(gamma) and gamma > 0):
+        check.fail("gamma", "a positive number", repr(gamma))
+    if classes == 1 or largest == smallest:
+        return [largest] * classes
+    b = (smallest * classes**gamma - largest) / (largest - smallest)
+    a = largest * (1 + b)
+    return [round(a / (i**gamma + b)) for i in range(1, classes + 1)]
+
+
+def exponential_profile(classes: int, largest: int, smallest: float) -> list[int]:
+    """Return class sizes that fall by one factor from class to class (the long-tail literature's CIFAR-LT).
+
+    Sizes are rounded down, as there: CIFAR-100 at ratio 100 has 10,847 images. ``smallest`` need not be whole, so that
+    any ratio can be had: 500 / 200 is 2.5.
+
+    >>> sum(exponential_profile(100, 500, 5)), sum(exponential_profile(100, 500, 2.5))
+    (10847, 9502)
+    """
+    _check_profile(classes, largest, smallest, whole=False)
+    if classes == 1:
+        return [largest]
+    # The hair added before rounding down keeps an exact size exact: 500 * (5 / 500) must stay 5.
+    return [math.floor(largest * (smallest / largest) ** (i / (classes - 1)) + 1e-9) for i in range(classes)]
+
+
+def step_profile(classes: int, largest: int, smallest: int, minority: float = 0.5) -> list[int]:
+    """Return class sizes with two levels: the last share ``minority`` of the classes is small.
+
+    >>> step_profile(4, 100, 5)
+    [100, 100, 5, 5]
+    """
+    _check_profile(classes, largest, smallest)
+    if not (check.is_real(minority) and 0 <= minority <= 1):
+        check.fail("minority", "a share from 0 to 1", repr(minority))
+    small = math.floor(classes * minority)
+    return [largest] * (classes - small) + [smallest] * small
+
+
+def _counts(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    return column_counts(columns.own_columns(targets, sizes), sum(sizes)).long()
+
+
+def _resolve(targets: Tensor, sizes: Sizes | None) -> tuple[int, ...]:
+    if sizes is not None:
+        return columns.as_sizes(sizes)
+    canonical = check.targets(targets, 1)
+    return (max(int(canonical.max()) + 1, 1) if canonical.numel() else 1,)
+
+
+def _per_label(counts: Counts, measure: Callable[[Tensor], Tensor]) -> Tensor:
+    labels, single = as_count_list(counts)
+    values = [measure(n.double()) if n.sum() > 0 else n.new_zeros((), dtype=torch.float64) for n in labels]
+    stacked = torch.stack(values).float()
+    return stacked[0] if single else stacked
+
+
+def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
+    """Bring counts to a list with one 1-d tensor per label, and say whether they came as a single label."""
+    if not isinstance(counts, (Tensor, Sequence)) and not hasattr(counts, "__array__"):
+        raise TypeError(check.sentence("class_counts", "a 1-d tensor, or a list with one per label", repr(counts)))
+    if isinstance(counts, Tensor) and counts.dim() == 0:
+        check.fail("class_counts", "a 1-d tensor, or a list with one per label", "a single number")
+    single = (isinstance(counts, Tensor) and counts.dim() == 1) or (
+        not isinstance(counts, Tensor) and len(counts) > 0 and all(_is_number(entry) for entry in counts)
+    )
+    given = [counts] if single else list(counts)
+    labels = [torch.as_tensor(label) for label in given]
+    for position, label in enumerate(labels):
+        what = "class_counts" if single else f"class_counts[{position}]"
+        if label.dim() != 1 or label.numel() == 0:
+            check.fail(what, "a 1-d tensor with one count per class", f"shape {tuple(label.shape)}")
+        if not bool((label >= 0).all()):
+            check.fail(what, "non-negative", f"{label.min().item()}")
+    if not labels:
+        check.fail("class_counts", "a 1-d tensor, or a list with one per label", "an empty list")
+    return labels, single
+
+
+def _is_number(entry: object) -> bool:
+    return entry.dim() == 0 if isinstance(entry, Tensor) else isinstance(entry, Number)
+
+
+def _check_profile(classes: int, largest: int, smallest: float, whole: bool = True) -> None:
+    counts_ok = check.is_count(largest) and (check.is_count(smallest) or (check.is_real(smallest) and not whole))
+    check.raise_all(
+        [
+            check.that("classes", classes, "a positive integer", check.is_count(classes)),
+            check.that("largest", largest, "a positive integer", check.is_count(largest)),
+            check.that("smallest", smallest, f"from 1 to largest ({largest})", counts_ok and 1 <= smallest <= largest),
+        ]
+    )

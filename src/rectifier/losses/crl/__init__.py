@@ -1,0 +1,1 @@
+"""The Class Rectification Loss, one file per step of the paper's section 3."""

@@ -1,0 +1,53 @@
+"""Compare the pairs of a whole batch, in chunks of anchors where they would not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rectifier.losses.crl.comparison import Comparison, Pairs, Sums
+
+CHUNK_BYTES = 2**30
+"""What the pairs of one pass may take. Beyond it, a chunk is computed again in the backward pass rather than kept."""
+
+
+class PairSource(Protocol):
+    """What hands out the pairs of any anchors."""
+
+    @property
+    def bytes_per_anchor(self) -> int: ...
+
+    def __call__(self, anchors: slice) -> Pairs: ...
+
+
+def compare(source: PairSource, samples: int, comparison: Comparison) -> tuple[Tensor, Tensor]:
+    """Return the loss of each label and the number of its triplets or pairs, both ``(A,)``."""
+    # Where a histogram ends depends on the whole batch, so with several chunks it is known before the first sum.
+    chunks = split(samples, source.bytes_per_anchor)
+    with torch.no_grad():
+        reach = None if len(chunks) == 1 else torch.stack([comparison.reach(source(c)) for c in chunks]).amax(0)
+
+    def sums_of(chunk: slice) -> Sums:
+        pairs = source(chunk)
+        return comparison.sums(pairs, comparison.reach(pairs) if reach is None else reach)
+
+    sums = add_up(sums_of, chunks)
+    return comparison.loss(sums), comparison.number(sums)
+
+
+def split(samples: int, bytes_per_anchor: int) -> list[slice]:
+    """Return the anchors in chunks that take no more than ``CHUNK_BYTES``."""
+    size = max(1, CHUNK_BYTES // bytes_per_anchor)
+    return [slice(first, first + size) for first in range(0, samples, size)]
+
+
+def add_up(sums_of: Callable[[slice], Sums], chunks: list[slice]) -> Sums:
+    """Add the sums of all chunks; where there are several, each is computed again in the backward pass."""
+    if len(chunks) == 1:
+        return sums_of(chunks[0])
+    parts = [checkpoint(sums_of, chunk, use_reentrant=False) for chunk in chunks]
+    return tuple(torch.stack(part).sum(0) for part in zip(*parts, strict=True))

@@ -1,0 +1,108 @@
+"""The class-level triplet loss with hard mining, exact, without listing its triplets.
+
+For an anchor scored above a hard positive the triplet is max(0, m - p_+ + p_-): it does not depend on the anchor. The
+hard positives are the lowest scored, so all anchors outside them are one number times their count, and only pairs of
+hard positives are left. ``comparison.relative_sums`` gives the same from listed pairs, and serves every other case.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rectifier.labels.columns import table
+from rectifier.losses.crl import chunks
+from rectifier.losses.crl.comparison import reached
+from rectifier.losses.crl.mining import Hard
+from rectifier.losses.crl.pairs import ScoredClasses
+
+
+def hard_triplet_sums(scores: Tensor, classes: ScoredClasses, margin: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum over all triplets of each class (Eqs. 9 and 10) and their number, both ``(M,)``.
+
+    The sum is piecewise linear in the scores, so it equals margin * active + sum(coefficient * score), where both count
+    active triplets and have no gradient of their own. ``scores`` is ``(N, K)``, ``margin`` ``(M,)``.
+    """
+    with torch.no_grad():
+        rows = max(1, chunks.CHUNK_BYTES // _bytes_per_class(classes))
+        parts = [_count_active(*chunk) for chunk in zip(*_split(classes, margin, rows), strict=True)]
+        active, coefficient, triplets = (torch.cat(part) for part in zip(*parts, strict=True))
+    by_class = scores.t().index_select(0, classes.column)
+    return margin * active + (coefficient * by_class).sum(-1), triplets
+
+
+def _count_active(scores: Tensor, members: Tensor, margin: Tensor, *mined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the active triplets ``(M,)``, each score's coefficient ``(M, N)`` and the number of triplets ``(M,)``."""
+    hard = Hard(*mined)
+    slots = len(range(hard.positive.shape[1]))  # a constant, also where a compiled graph leaves the batch size open
+    low, high = _ascending_pairs(slots, scores.device)
+    positive, filled = scores.gather(1, hard.positive_idx), hard.positive.to(scores.dtype)
+    hard_positives = filled.sum(1, keepdim=True)
+    outside = members.sum(1, keepdim=True) - hard_positives  # anchors beyond the hard positives
+
+    # How many triplets each entry stands for: a pair with its lower end as the anchor, then each positive with the
+    # anchors above it, hard positives and others, which all have the same triplets.
+    is_pair = filled.index_select(1, low) * filled.index_select(1, high)
+    anchors_above = (filled.flip(1).cumsum(1).flip(1) - 1 + outside) * filled
+    weight = torch.cat([is_pair, anchors_above], 1)
+
+    gap = positive.index_select(1, high) - positive.index_select(1, low)
+    offset = margin[:, None] - torch.cat([positive.index_select(1, low) - gap, positive], 1)
+    negative = scores.gather(1, hard.negative_idx).neg().masked_fill(~hard.negative, float("inf"))
+    active = torch.searchsorted(negative, offset)
+    in_negative = reached(active, weight, negative.shape[1]) * hard.negative
+
+    active = active.to(scores.dtype)
+    below, above = active.split([len(low), filled.shape[1]], dim=1)
+    in_positive = _pair_slopes(gap.sign(), below * is_pair, above.index_select(1, low) * is_pair, low, high, filled)
+    in_outside, of_outside = _outside_slopes(scores, members, positive, filled, above * filled, outside)
+
+    coefficient = in_outside.scatter_add_(1, hard.positive_idx, (in_positive + of_outside) * filled)
+    coefficient.scatter_add_(1, hard.negative_idx, in_negative)
+    pairs = (hard_positives + outside - 1) * hard_positives
+    return (active * weight).sum(1), coefficient, (pairs * hard.negative.sum(1, keepdim=True)).squeeze(1)
+
+
+def _pair_slopes(side: Tensor, below: Tensor, above: Tensor, low: Tensor, high: Tensor, slots: Tensor) -> Tensor:
+    """Return ``(M, kappa)``: the slope of the loss in each hard positive, from the pairs of hard positives.
+
+    A pair counts ``below`` active triplets m + |p_+ - p_a| - p_a + p_- with its lower end as the anchor, and ``above``
+    with its upper end. ``side`` is the slope of |p_high - p_low|: 1, or 0 where the two tie.
+    """
+    to_high = below * side + above * (side - 1)
+    to_low = -below * (side + 1) - above * side
+    return torch.zeros_like(slots).index_add(1, high, to_high).index_add(1, low, to_low)
+
+
+def _outside_slopes(
+    scores: Tensor, members: Tensor, positive: Tensor, filled: Tensor, above: Tensor, outside: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the slopes from anchors outside the hard positives: in all scores ``(M, N)``, in hard positives.
+
+    Such an anchor leaves only -p_+, unless it ties with the positive, which must then be scored like the last one: then
+    |p_a - p_+| has no slope and -p_a remains. That slope is set for every member of this score, and taken back from
+    the hard positives among them.
+    """
+    last = positive[:, -1:]
+    tie = (positive == last) * filled * filled[:, -1:]
+    tied = members & (scores == last)
+    tied_outside = tied.sum(1, keepdim=True) - tie.sum(1, keepdim=True)
+    slope = (above * tie).sum(1, keepdim=True)
+    return tied * -slope, slope * tie - above * (outside - tied_outside * tie)
+
+
+def _bytes_per_class(classes: ScoredClasses) -> int:
+    slots, samples = classes.hard.positive.shape[1], classes.scores.shape[1]
+    return 40 * (slots * (slots + 1) // 2 + samples)  # ten float32 of each pair and each score
+
+
+def _split(classes: ScoredClasses, margin: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
+    tensors = (classes.scores, classes.members, margin, *classes.hard)
+    return [tensor.split(rows) for tensor in tensors]
+
+
+@table
+def _ascending_pairs(slots: int, device: torch.device) -> Tensor:
+    """``(2, pairs)``: the pairs low < high of sorted positives."""
+    pairs: Tensor = torch.triu_indices(slots, slots, 1, device=device)
+    return pairs

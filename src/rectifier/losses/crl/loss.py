@@ -1,0 +1,210 @@
+"""The Class Rectification Loss: who is minority, which samples are hard, how they are compared, how much it weighs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+from rectifier.labels.space import LabelSpace
+from rectifier.losses.crl import mining as mine
+from rectifier.losses.crl.chunks import compare
+from rectifier.losses.crl.closed_form import hard_triplet_sums
+from rectifier.losses.crl.comparison import Comparison
+from rectifier.losses.crl.design import Design, check_reduction, reduce_labels
+from rectifier.losses.crl.memory import Memory, make_memory
+from rectifier.losses.crl.mining import Profile
+from rectifier.losses.crl.pairs import Draw, FeaturePairs, ScorePairs, scored_classes
+from rectifier.losses.gather import shared_draw
+from rectifier.losses.inputs import no_autocast, prepare
+
+
+class Rectification(NamedTuple):
+    """The loss of each label, and what it was computed from; all ``(A,)``."""
+
+    loss: Tensor
+    mined_classes: Tensor
+    comparisons: Tensor  # triplets, or positive and negative pairs
+
+
+def class_rectification_loss(
+    logits: Tensor,
+    targets: Tensor,
+    features: Tensor | None = None,
+    *,
+    level: str = "class",
+    comparison: str = "relative",
+    kappa: int = 25,
+    rho: float = 0.5,
+    margin: float | None = None,
+    scope: str = "minority",
+    mining: str = "hard",
+    bins: int = 100,
+    normalize: bool = False,
+    sizes: Sizes | None = None,
+    label_reduction: str = "sum",
+    generator: torch.Generator | None = None,
+    gather: bool = False,
+    scores: str = "probability",
+    anchors: str = "all",
+) -> Tensor:
+    """Compute the Class Rectification Loss of a batch; see ``ClassRectificationLoss`` for the options.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 0.5], [0.0, 1.0], [1.0, 0.0]])
+    >>> class_rectification_loss(logits, torch.tensor([0, 0, 1, 1, 0]))
+    tensor(0.1514)
+    """
+    design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors).checked()
+    per_label = _per_label(logits, targets, features, sizes, design, generator, gather)
+    return reduce_labels(per_label, check_reduction(label_reduction))
+
+
+class ClassRectificationLoss(torch.nn.Module):
+    """The Class Rectification Loss (CRL) of Dong, Gong and Zhu: batch-wise rectification of minority classes.
+
+    In every batch, per label: take the minority classes (Eq. 3), mine their hard positives and negatives (Eqs. 4 to 7)
+    and compare them (Eqs. 9 to 16). Call it as ``loss(logits, targets, features=None)`` with logits ``(N, K)``, integer
+    targets ``(N,)`` or ``(N, A)`` (negative where missing) and, for the instance level, features ``(N, D)`` or
+    ``(N, A, D)``. Inputs are logits, never probabilities.
+
+    Args:
+        level: ``"class"`` compares scores of a class, ``"instance"`` distances between features.
+        comparison: ``"relative"`` (triplets), ``"absolute"`` (pairs) or ``"distribution"`` (histograms).
+        kappa: How many hard positives and how many hard negatives are mined.
+        rho: Minority classes hold together at most this share of the samples.
+        margin: None for the paper's: class level 0.5; instance level 2 pi / classes (relative), 1 (absolute). The
+            distribution comparison has none. Between log-probabilities: 1.
+        scope: Rectify the ``"minority"`` classes or ``"all"`` classes of the batch.
+        mining: Take the ``"hard"`` samples, ``"random"`` ones, or ``"all"``.
+        bins: Nodes of the histograms (distribution).
+        normalize: Scale features to unit length first (instance level).
+        sizes: Classes of each label, as integers or a LabelSpace; None is one label with all columns.
+        label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
+        generator: Where random mining draws from; None is PyTorch's default generator of the device.
+        gather: Under ``torch.distributed``, mine in the joined batch of all ranks.
+        scores: What the class level compares: the ``"probability"`` of a class (the paper's) or its
+            ``"log-probability"``, which still has a gradient where the softmax is saturated. Not for the distribution
+            comparison.
+        anchors: ``"all"`` samples of a mined class are anchors (the paper's), or the ``"easy"`` ones alone: the kappa
+            of highest probability (Wang et al. 2019, Dynamic Curriculum Learning).
+        memory: Mine and compare this many recent samples together with each batch, so that rare classes have more
+            positives; needs ``sizes``. Only the samples of the batch have a gradient, yet the mean is over all, so a
+            large memory also weakens it. In evaluation mode nothing is remembered. 0 is the paper's.
+        memory_age: Leave out samples that were seen more than so many batches ago; None: those there is room for count.
+
+    >>> loss = ClassRectificationLoss(sizes=[2, 3])
+    >>> loss(torch.zeros(4, 5), torch.tensor([[0, 2], [0, 2], [1, -1], [1, 1]]))
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        level: str = "class",
+        comparison: str = "relative",
+        kappa: int = 25,
+        rho: float = 0.5,
+        margin: float | None = None,
+        scope: str = "minority",
+        mining: str = "hard",
+        bins: int = 100,
+        normalize: bool = False,
+        sizes: Sizes | None = None,
+        label_reduction: str = "sum",
+        generator: torch.Generator | None = None,
+        gather: bool = False,
+        scores: str = "probability",
+        anchors: str = "all",
+        memory: int = 0,
+        memory_age: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.design = Design(
+            level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors
+        ).checked()
+        self.sizes = sizes if sizes is None or isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
+        self.label_reduction = check_reduction(label_reduction)
+        self.generator = generator
+        self.gather = gather
+        self.memory = make_memory(memory, self.sizes, memory_age)
+
+    def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
+        how = (self.sizes, self.design, self.generator, self.gather, self.memory)
+        return reduce_labels(_per_label(logits, targets, features, *how), self.label_reduction)
+
+    def extra_repr(self) -> str:
+        return self.design.described()
+
+
+def _per_label(
+    logits: Tensor,
+    targets: Tensor,
+    features: Tensor | None,
+    sizes: Sizes | None,
+    design: Design,
+    generator: torch.Generator | None,
+    gather: bool,
+    memory: Memory | None = None,
+) -> Tensor:
+    with no_autocast(logits):
+        given = prepare(logits, targets, features, sizes, design.level, gather)
+        score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
+        scores = score(given.logits, given.sizes)
+        return rectify(scores, given.targets, given.features, given.sizes, design, generator, gather, memory).loss
+
+
+def rectify(
+    scores: Tensor,
+    targets: Tensor,
+    features: Tensor | None,
+    sizes: tuple[int, ...],
+    design: Design,
+    generator: torch.Generator | None = None,
+    gather: bool = False,
+    memory: Memory | None = None,
+) -> Rectification:
+    """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``.
+
+    Where the design asks for log-probabilities, ``scores`` are those.
+    """
+    if memory is not None:
+        scores, targets, features = memory(scores, targets, features)
+    samples, labels = targets.shape
+    source = scores if design.level == "class" or features is None else features
+    if samples < 2:  # nobody has a positive
+        nothing = torch.zeros(labels, dtype=torch.int64, device=scores.device)
+        return Rectification((source * 0).sum().expand(labels), nothing, nothing)
+    batch = mine.profile(targets, sizes, design.rho, design.scope)
+    if design.anchors == "easy":
+        batch = batch._replace(easy=mine.easiest(batch.own, scores, design.slots(samples)))
+    level = _class_level if design.level == "class" else _instance_level
+    draw = partial(shared_draw, generator=generator, gather=gather) if design.mining == "random" else None
+    loss, comparisons = level(source, batch, sizes, design, draw)
+    return Rectification(loss, columns.sum_by_label(batch.mined.int(), sizes).long(), comparisons)
+
+
+def _class_level(
+    scores: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
+) -> tuple[Tensor, Tensor]:
+    kappa = design.slots(scores.shape[0])
+    classes = scored_classes(scores, batch, sizes, kappa, draw, logarithmic=design.scores == "log-probability")
+    margin = design.margins(sizes, scores)
+    listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
+    all_anchors = design.anchors == "all"  # without listing them, all samples of a class are anchors
+    if design.comparison == "relative" and all_anchors and draw is None and unlisted < listed:
+        sums, triplets = hard_triplet_sums(scores, classes, margin[classes.label])
+        total = columns.sum_by_label(triplets, sizes, classes.label)
+        return columns.sum_by_label(sums, sizes, classes.label) / total.clamp(min=1), total.long()
+    comparison = Comparison(design.comparison, margin, design.bins, signed=True)
+    return compare(ScorePairs(scores, classes, batch), len(scores), comparison)
+
+
+def _instance_level(
+    features: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
+) -> tuple[Tensor, Tensor]:
+    pairs = FeaturePairs(features, batch, design.slots(features.shape[0]), design.normalize, draw)
+    comparison = Comparison(design.comparison, design.margins(sizes, features), design.bins, signed=False)
+    return compare(pairs, len(features), comparison)

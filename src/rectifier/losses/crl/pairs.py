@@ -1,0 +1,159 @@
+"""From scores or features to the pairs that are compared: every anchor with its hard positives and negatives.
+
+Both levels hand out the pairs of any group of anchors, so that a batch whose pairs would not fit is compared in groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rectifier._base.distances import squared_distances, unit
+from rectifier.labels import columns
+from rectifier.losses.crl import mining
+from rectifier.losses.crl.comparison import Pairs
+from rectifier.losses.crl.mining import Hard, Profile
+
+Draw = Callable[[tuple[int, ...], torch.device], Tensor]
+
+
+class ScoredClasses(NamedTuple):
+    """The classes that may be mined, one row each, with their hard samples."""
+
+    column: Tensor  # (M,) column of each row
+    label: Tensor  # (M,) label of each row
+    scores: Tensor  # (M, N) each sample's score on the class, without gradient
+    members: Tensor  # (M, N) samples of the class, where it is mined
+    hard: Hard  # (M, kappa)
+
+
+def scored_classes(
+    scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, draw: Draw | None, *, logarithmic: bool = False
+) -> ScoredClasses:
+    """Mine each class of the batch; with ``draw``, which gives random numbers, its samples are drawn.
+
+    ``scores`` are probabilities or, ``logarithmic``, log-probabilities, of which the same samples are the hardest.
+    """
+    rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
+    label = columns.label_of_column(sizes, scores.device)[rows]
+    by_class = scores.detach().t().index_select(0, rows)
+    own = batch.own.index_select(0, label)
+    mined = batch.mined[rows][:, None]
+    is_own = own == rows[:, None]
+    members, others = is_own & mined, ~is_own & (own >= 0) & mined
+    priority = draw((2, *own.shape), own.device) if draw else None
+    if logarithmic:  # mining takes no negative values: the lowest score is the one farthest from 0
+        hard = mining.instance_level(by_class.abs(), members, others, kappa, priority)
+    else:
+        hard = mining.class_level(by_class, members, others, kappa, priority)
+    return ScoredClasses(rows, label, by_class, members, hard)
+
+
+class ScorePairs:
+    """Class level: the pairs of an anchor are its score beside those of its class's hard samples (Eq. 10)."""
+
+    def __init__(self, scores: Tensor, classes: ScoredClasses, batch: Profile) -> None:
+        hard, own = classes.hard, batch.own.clamp(min=0)
+        self.hard = hard
+        self.row = own if len(classes.column) == scores.shape[1] else _row_of_column(classes.column, batch)[own]
+        self.is_anchor = batch.is_anchor()
+        column = classes.column[:, None]
+        places = [(hard.positive_idx, column), (hard.negative_idx, column), (_count(own[0]), own)]
+        self.positive, self.negative, self.own_scores = _take(scores, places)
+
+    @property
+    def bytes_per_anchor(self) -> int:
+        slots = self.positive.shape[1] + self.negative.shape[1]
+        return self.row.shape[0] * slots * 48  # a dozen float32 of each pair, forward and backward
+
+    def __call__(self, anchors: slice) -> Pairs:
+        row, score = self.row[:, anchors], self.own_scores[:, anchors, None]
+        is_anchor = self.is_anchor[:, anchors, None]
+        itself = _of_row(self.hard.positive_idx, row) == _count(self.row.t())[anchors, None]
+        return Pairs(
+            (score - _of_row(self.positive, row)).abs(),
+            _of_row(self.hard.positive, row) & ~itself & is_anchor,
+            score - _of_row(self.negative, row),
+            _of_row(self.hard.negative, row) & is_anchor,
+        )
+
+
+def _of_row(values: Tensor, row: Tensor) -> Tensor:
+    """``values[row]``, whose gradient by ``index_select`` needs no sorting."""
+    return values.index_select(0, row.flatten()).reshape(*row.shape, -1)
+
+
+def _row_of_column(column: Tensor, batch: Profile) -> Tensor:
+    return torch.zeros_like(batch.mined, dtype=torch.int64).scatter(0, column, _count(column))
+
+
+def _take(scores: Tensor, places: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """Return the scores at each (sample, column), in one indexing, for its gradient is as large as all scores."""
+    flat = [sample * scores.shape[1] + column for sample, column in places]
+    taken = scores.reshape(-1).index_select(0, torch.cat([idx.flatten() for idx in flat]))
+    parts = taken.split([idx.numel() for idx in flat])
+    return [part.reshape(idx.shape) for part, idx in zip(parts, flat, strict=True)]
+
+
+def _count(tensor: Tensor) -> Tensor:
+    return torch.arange(tensor.shape[0], device=tensor.device)
+
+
+class FeaturePairs:
+    """Instance level: the pairs of an anchor are its distances to its own hard samples (Eq. 11)."""
+
+    def __init__(
+        self,
+        features: Tensor,
+        batch: Profile,
+        kappa: int,
+        normalize: bool,
+        draw: Draw | None,
+    ) -> None:
+        by_label = features[None] if features.dim() == 2 else features.transpose(0, 1)
+        self.features = unit(by_label) if normalize else by_label
+        self.own = batch.own
+        self.is_anchor = batch.is_anchor()
+        self.kappa = kappa
+        # Drawn once, for pairs may be asked for twice: chunks are computed again in the backward pass.
+        shape = (2, *self.own.shape, self.own.shape[1])
+        self.priority = draw(shape, features.device) if draw else None
+
+    @property
+    def bytes_per_anchor(self) -> int:
+        return self.own.shape[0] * self.own.shape[1] * 96  # of each distance a dozen float64, forward and backward
+
+    def __call__(self, anchors: slice) -> Pairs:
+        anchor_own = self.own[:, anchors, None]
+        is_anchor = self.is_anchor[:, anchors, None]
+        same = self.own[:, None, :] == anchor_own
+        number = _count(self.own.t())
+        itself = number[anchors, None] == number
+        distances = euclidean(self.features[:, anchors], self.features).expand(same.shape)
+        hard = mining.instance_level(
+            distances.detach().float(),  # a float64's last digits are rounding errors, and equal features must tie
+            same & ~itself & is_anchor,
+            ~same & (self.own >= 0)[:, None, :] & is_anchor,
+            self.kappa,
+            None if self.priority is None else self.priority[:, :, anchors],
+        )
+        return Pairs(
+            distances.gather(-1, hard.positive_idx),
+            hard.positive,
+            distances.gather(-1, hard.negative_idx),
+            hard.negative,
+        )
+
+
+def euclidean(anchors: Tensor, samples: Tensor) -> Tensor:
+    """Return the distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``, with slope 0 at distance 0.
+
+    >>> euclidean(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]))
+    tensor([[[5., 0.]]])
+    """
+    squared = squared_distances(anchors, samples)
+    together = squared == 0
+    return torch.where(together, 1, squared).sqrt().to(samples.dtype) * ~together

@@ -1,0 +1,102 @@
+"""Cross-entropy and class rectification in one objective, weighted by how imbalanced each label is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rectifier._base import check
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+from rectifier.labels.imbalance import Counts, as_count_list, loss_weight
+from rectifier.labels.space import LabelSpace
+from rectifier.losses.crl.design import Design
+from rectifier.losses.cross_entropy import CrossEntropy
+from rectifier.losses.objective import LossParts, Objective
+
+__all__ = ["LossParts", "RectifiedCrossEntropy"]
+
+
+class RectifiedCrossEntropy(Objective):
+    """Train with alpha * CRL + (1 - alpha) * CE per label (Eq. 8), alpha = min(eta * Omega, 1).
+
+    Omega is the imbalance of the label in the training set, so balanced labels keep plain cross-entropy and imbalanced
+    ones are rectified more. The cross-entropy of a label is the mean over the samples that have it.
+
+    Args:
+        class_counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several.
+        eta: Weight of the rectification per unit of imbalance.
+        alpha: Give the weight itself, one number or one per label, in place of eta * Omega.
+        label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
+        gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
+        sizes: A LabelSpace, so that errors name the label; its sizes must agree with the counts.
+        generator: Where random mining draws from.
+        falling: Let the weight of the rectification fall to 0 over training, as ``set_progress`` tells.
+        rectify_from: The share of training after which the rectification begins, as ``set_progress`` tells.
+        pooled: One mean over the comparisons of all labels together; see ``Objective``.
+        memory: Rectify together with this many recent samples; see ``ClassRectificationLoss``.
+        memory_age: Leave out samples that were seen more than so many batches ago.
+        design: The options of ``ClassRectificationLoss``: level, comparison, kappa, rho, margin, scope, mining, bins,
+            normalize, scores, anchors.
+
+    >>> objective = RectifiedCrossEntropy(torch.tensor([900, 100]), eta=0.5)
+    >>> objective.alpha
+    tensor([0.2222])
+    >>> parts = objective(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]), return_parts=True)
+    >>> parts.cross_entropy, parts.mined_classes
+    (tensor([0.6931]), tensor([1]))
+    """
+
+    class_counts: Tensor
+
+    def __init__(
+        self,
+        class_counts: Counts,
+        eta: float = 0.01,
+        alpha: float | list[float] | Tensor | None = None,
+        label_reduction: str = "sum",
+        gather: bool = False,
+        *,
+        sizes: Sizes | None = None,
+        generator: torch.Generator | None = None,
+        falling: bool = False,
+        rectify_from: float = 0.0,
+        pooled: bool = False,
+        memory: int = 0,
+        memory_age: int | None = None,
+        **design: Any,
+    ) -> None:
+        counts, _ = as_count_list(class_counts)
+        known = tuple(map(len, counts))
+        if sizes is not None and columns.as_sizes(sizes) != known:
+            check.fail("sizes", f"those of class_counts, {known}", columns.as_sizes(sizes))
+        check.option_names(design, (*Design._fields, *_OPTIONS))
+        super().__init__(
+            CrossEntropy(),
+            sizes if isinstance(sizes, LabelSpace) else known,
+            rectification=Design(**design),
+            alpha=loss_weight(counts, checked_eta(eta)) if alpha is None else alpha,
+            falling=falling,
+            rectify_from=rectify_from,
+            pooled=pooled,
+            memory=memory,
+            memory_age=memory_age,
+            label_reduction=label_reduction,
+            gather=gather,
+            generator=generator,
+        )
+        self.register_buffer("class_counts", torch.cat(counts))
+
+
+_OPTIONS = (
+    *("eta", "alpha", "label_reduction", "gather", "sizes", "generator"),
+    *("falling", "rectify_from", "pooled", "memory", "memory_age"),
+)
+
+
+def checked_eta(eta: float) -> float:
+    """Return eta, which weighs the rectification, if it can."""
+    check.raise_all([check.that("eta", eta, "a number of at least 0", check.is_real(eta) and eta >= 0)])
+    return eta

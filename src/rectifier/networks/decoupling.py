@@ -1,0 +1,139 @@
+"""Decoupled training (Kang et al. 2020): what is done to a classifier once its features are learned.
+
+Frequent classes end with longer weights, and so with larger logits. Either the lengths are taken out
+(tau-normalisation) or one scale per class is learned on class-balanced batches while all else stands (LWS). A
+classifier is its weight ``(K, D)``, one row for each class of each label, and its bias ``(K,)`` or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from rectifier._base import check
+from rectifier.evaluation.metrics import class_balanced_accuracy
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+
+TAUS = tuple(step / 10 for step in range(11))
+"""The exponents that are tried: from 0, which changes nothing, to 1, where all weights have length 1."""
+
+
+def class_logits(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:
+    """Return the logits ``(N, K)`` of features that labels share, ``(N, D)``, or that each has its own, ``(N, A, D)``.
+
+    What a network's head computes, from saved features and any weights.
+
+    >>> features = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> class_logits(features, torch.arange(10.0).view(5, 2), None, [2, 3])
+    tensor([[0., 2., 5., 7., 9.]])
+    """
+    known = columns.as_sizes(sizes)
+    _check_classifier(weight, bias, known)
+    _check_features(features, weight, known)
+    features = features.to(weight.dtype)
+    if features.dim() == 2:
+        return linear(features, weight, bias)
+    # One product for each label: networks have one for all, and this is for what is fitted once.
+    products = [linear(own, rows) for own, rows in zip(features.unbind(1), weight.split(known), strict=True)]
+    logits = torch.cat(products, 1)
+    return logits if bias is None else logits + bias
+
+
+def tau_normalised(weight: Tensor, tau: float) -> Tensor:
+    """Return the weight ``(K, D)`` with each class's row over its length to the power of ``tau``.
+
+    0 changes nothing, 1 gives rows of length 1; a row of zeros stays.
+
+    >>> tau_normalised(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    return weight * _row_scales(weight, tau)[:, None]
+
+
+def choose_tau(
+    features: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    sizes: Sizes,
+    taus: Sequence[float] = TAUS,
+) -> float:
+    """Return the tau with the best class-balanced accuracy of these (validation) features; ties go to the first.
+
+    Give None as ``bias`` for tau-normalisation as published, whose classifier has none: then leave it out of the
+    network too. One that is given is added as it is.
+
+    >>> weight, features = torch.tensor([[4.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.1], [1.0, 2.0]])
+    >>> choose_tau(features, torch.tensor([[0], [1]]), weight, None, [2])
+    0.6
+    """
+    if not taus:
+        check.fail("taus", "a list of at least one number", "an empty one")
+    _check_classifier(weight, bias, columns.as_sizes(sizes))
+    logits = class_logits(features, weight, None, sizes)  # a row's scale is its column's, so one product serves all
+
+    def score(tau: float) -> float:
+        scaled = logits * _row_scales(weight, tau)
+        return float(class_balanced_accuracy(scaled if bias is None else scaled + bias, targets, sizes))
+
+    return max(taus, key=score)
+
+
+class LearnableScale(nn.Module):
+    """Multiply the logits of a classifier by one learned scale per class (LWS); the classifier itself is frozen.
+
+    Args:
+        classifier: A linear classifier with ``weight`` ``(K, D)`` and perhaps ``bias`` ``(K,)``; its parameters no
+            longer ask for gradients. Of a cosine classifier ``folded`` would be wrong, for that divides by the length
+            of its weights, and so by the scales.
+
+    >>> scaled = LearnableScale(nn.Linear(4, 3))
+    >>> [name for name, parameter in scaled.named_parameters() if parameter.requires_grad], scaled.scale.tolist()
+    (['scale'], [1.0, 1.0, 1.0])
+    """
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        weight = getattr(classifier, "weight", None)
+        if not isinstance(weight, Tensor) or weight.dim() != 2:
+            wanted = "a module with a weight of shape (K, D)"
+            raise TypeError(check.sentence("classifier", wanted, type(classifier).__name__))
+        self.classifier = classifier.requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones_like(weight[:, 0]))
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(features)
+        return logits * self.scale
+
+    @torch.no_grad()
+    def folded(self) -> tuple[Tensor, Tensor | None]:
+        """Return the weight ``(K, D)`` and the bias of the classifier without scales that gives the same logits."""
+        weight, bias = self.classifier.get_parameter("weight"), getattr(self.classifier, "bias", None)
+        return weight * self.scale[:, None], None if bias is None else bias * self.scale
+
+
+def _row_scales(weight: Tensor, tau: float) -> Tensor:
+    """Return ``(K,)``: what each class's row, or logit, is multiplied by."""
+    valid = check.is_real(tau) and tau >= 0
+    check.raise_all([check.that("tau", tau, "a number of at least 0", valid)])
+    length = torch.linalg.vector_norm(weight, dim=1)
+    scales: Tensor = length.where(length > 0, 1).pow(-tau)
+    return scales
+
+
+def _check_classifier(weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> None:
+    if weight.dim() != 2 or len(weight) != sum(sizes):
+        check.fail("weight", f"of shape ({sum(sizes)}, D), one row for each class", f"shape {tuple(weight.shape)}")
+    if bias is not None and bias.shape != (sum(sizes),):
+        check.fail("bias", f"of shape ({sum(sizes)},), one for each class", f"shape {tuple(bias.shape)}")
+
+
+def _check_features(features: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> None:
+    labels, width = len(sizes), weight.shape[1]
+    if features.dim() not in (2, 3) or features.shape[1:] not in ((width,), (labels, width)):
+        check.fail("features", f"of shape (N, {width}) or (N, {labels}, {width})", f"shape {tuple(features.shape)}")

@@ -1,0 +1,185 @@
+"""The profile of a data set in a terminal: a table with a row per label, then bars for the rarest classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from rich.bar import Bar
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from rectifier.data.dataset import PARTS
+from rectifier.report.layout import bare_table
+from rectifier.report.profile.counts import Entries, Imbalance, Profile, are_binary, rarest, ratio_text, worst_first
+
+RAREST = 10
+_LARGEST = 3  # classes that stand for comparison below the rarest
+_ROWS, _ROWS_SHORT = 50, 20  # a table of more labels than the first number shows as many as the second
+_PLOTS, _PLOTS_SHORT = 12, 3  # the same for the plots below it
+_LINEAR = 50.0  # up to this ratio the shortest bar is still seen on a linear scale
+_CURVE = 12  # the least width of a label's distribution in the table
+_NAME = 12  # the least width of a label's name, where it is as long
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def view(profile: Profile, *, width: int = 80, every: bool = False) -> RenderableType:
+    """Return the profile as something that rich's ``Console.print`` shows on ``width`` columns.
+
+    ``every`` lists all classes of all labels; without it long lists are cut to their rarest.
+
+    >>> import json
+    >>> from rich.console import Console
+    >>> label = '{"counts": {"a": 9, "b": 3}, "ratio": 3.0, "ratio_nonempty": 3.0, "empty": 0, "omega": 0.33}'
+    >>> rest = '"name": "tiny", "part": "train", "samples": 12, "parts": {"train": 12, "test": 4}, "notes": []'
+    >>> Console(width=60).print(view(json.loads('{%s, "labels": {"letter": %s}}' % (rest, label)), width=60))
+    tiny: 16 samples (12 train, 4 test)
+    Profile of train: 12 samples.
+    <BLANKLINE>
+    Label   Classes  Samples  Missing  Ratio  Omega
+    letter        2       12        0  1 : 3   0.33
+    <BLANKLINE>
+    letter · linear scale · 1 : 3 · all 2 classes ──────────────
+    b  3  ██████████████████
+    a  9  ██████████████████████████████████████████████████████
+    """
+    labels, groups = worst_first(profile["labels"]), worst_first(profile.get("groups", {}))
+    rows = len(labels) if every or len(labels) <= _ROWS else _ROWS_SHORT
+    plots = labels if every else _worth_plotting(labels)
+    blocks: list[RenderableType] = [*_header(profile)]
+    if groups:
+        blocks += ["", *_table("Group", groups, width)]
+    blocks += ["", *_table("Label", labels, width, samples=profile["samples"], rows=rows)]
+    for name, entry in groups:
+        blocks += ["", _bars(name, entry, "labels", every)]
+    for name, entry in plots:
+        blocks += ["", _bars(name, entry, "classes", every)]
+    if rows < len(labels):
+        blocks += ["", Text(f"{rows} of {len(labels)} labels, the most imbalanced. --all shows every one.", "dim")]
+    elif not every and (0 < len(plots) < len(labels) or any(_is_long(entry) for _, entry in plots)):
+        blocks += ["", Text("--all shows every class of every label.", "dim")]
+    return Group(*blocks)
+
+
+def _worth_plotting(labels: Entries) -> Entries:
+    if are_binary(labels):
+        return []  # the table shows their bars
+    return labels if len(labels) <= _PLOTS else labels[:_PLOTS_SHORT]
+
+
+def _is_long(entry: Imbalance) -> bool:
+    return len(entry["counts"]) > RAREST + _LARGEST + 1
+
+
+def _header(profile: Profile) -> Iterator[RenderableType]:
+    parts = ", ".join(f"{n:,} {part}" for part, n in profile["parts"].items())
+    yield Text.assemble((profile["name"], "bold"), f": {sum(profile['parts'].values()):,} samples ({parts})")
+    if paper := profile.get("paper"):
+        images = dict(paper.items())
+        listed = ", ".join(f"{images[part]:,} {part}" for part in PARTS if part in images)
+        yield Text(f"Paper: {listed}; largest ratio {ratio_text(paper['ratio'])} ({paper['source']})", "dim")
+    where = "all parts" if profile["part"] == "all" else profile["part"]
+    yield Text(f"Profile of {where}: {profile['samples']:,} samples.")
+    for note in profile["notes"]:
+        line = Table.grid(padding=(0, 1))
+        line.add_row("-", Text(note))
+        yield line
+
+
+def _table(
+    kind: str, entries: Entries, width: int, *, samples: int | None = None, rows: int | None = None
+) -> Iterator[RenderableType]:
+    """Yield a table with a row per label or group; a number that all of them share stands in a line above it."""
+    counts = [list(entry["counts"].values()) for _, entry in entries]
+    numbers = {"Classes" if kind == "Label" else "Labels": [len(n) for n in counts]}
+    if samples is not None:
+        numbers |= {"Samples": [sum(n) for n in counts], "Missing": [samples - sum(n) for n in counts]}
+    shared = {head: column[0] for head, column in numbers.items() if len(entries) > 1 and len(set(column)) == 1}
+    if shared:
+        listed = ", ".join(f"{n:,} {head.lower()}" for head, n in shared.items())
+        yield Text(f"Each of the {len(entries)} {kind.lower()}s: {listed}.")
+    binary = are_binary(entries)
+    entries = entries[:rows]
+    columns = {head: [f"{n:,}" for n in column[:rows]] for head, column in numbers.items() if head not in shared}
+    columns["Ratio"] = [_ratio_cell(entry) for _, entry in entries]
+    columns["Omega"] = [f"{entry['omega']:.2f}" for _, entry in entries]
+    if any("paper" in entry for _, entry in entries):
+        columns["Paper"] = [ratio_text(entry["paper"]["ratio"]) if "paper" in entry else "" for _, entry in entries]
+
+    taken = sum(max(map(len, [head, *cells])) + 2 for head, cells in columns.items())
+    longest = max(len(kind), *(len(name) for name, _ in entries))
+    last = 36 if binary else _CURVE + 2  # what the column after the numbers needs; without room it is left out
+    last = 0 if width - taken - last < min(longest, _NAME) else last
+    name_width = max(min(longest, width - taken - last), len(kind))
+    table = bare_table()
+    table.add_column(kind, no_wrap=True, overflow="ellipsis", max_width=name_width)
+    for head in columns:
+        table.add_column(head, justify="right", no_wrap=True)
+    if last:
+        table.add_column("Rarest" if binary else "By size, log", no_wrap=True)
+    for (name, entry), *row in zip(entries, *columns.values(), strict=True):
+        shape = _rarer(entry) if binary else Text(_curve(entry, width - taken - name_width - 2), "cyan")
+        table.add_row(Text(name), *row, *([shape] if last else []))
+    yield table
+    starred = [(name, entry) for name, entry in entries if _ratio_cell(entry).endswith("*")]
+    if starred:
+        empty = ", ".join(f"{name} {entry['empty']}" for name, entry in starred)
+        yield Text(f"* without those that have no sample and make it infinite: {empty}", "dim")
+
+
+def _ratio_cell(entry: Imbalance) -> str:
+    present = len(entry["counts"]) - entry["empty"]
+    if entry["empty"] and present == 1:
+        return "1 : ∞"  # one class alone: there is no ratio without the empty ones
+    return ratio_text(entry["ratio_nonempty"]) + "*" * (entry["empty"] > 0 and present > 0)
+
+
+def _rarer(entry: Imbalance) -> RenderableType:
+    """Return name, count and share of the rarer of two classes, and the share as a bar that is full at one half."""
+    name, n = rarest(entry["counts"])[0]
+    share = n / max(sum(entry["counts"].values()), 1)
+    cells = Table.grid(padding=(0, 1, 0, 0))
+    cells.add_column(width=6, no_wrap=True, overflow="ellipsis")
+    cells.add_column(width=7, no_wrap=True, justify="right")
+    cells.add_column(width=6, no_wrap=True, justify="right")
+    cells.add_row(Text(name), f"{n:,}", f"{share:.2%}", Bar(0.5, 0, share, width=11, color="cyan"))
+    return cells
+
+
+def _curve(entry: Imbalance, width: int) -> str:
+    """Draw the counts from largest to smallest as one line of blocks, one a class where there is room."""
+    counts = sorted(entry["counts"].values(), reverse=True)
+    largest = max(1, *counts)  # one scale for all rows of the table, so that they can be compared
+    width = min(len(counts), max(width, _CURVE), 40)
+    sampled = [counts[i * (len(counts) - 1) // max(width - 1, 1)] for i in range(width)]
+    return "".join(_BLOCKS[math.ceil(8 * math.log1p(n) / math.log1p(largest))] for n in sampled)
+
+
+def _bars(name: str, entry: Imbalance, noun: str, every: bool) -> RenderableType:
+    """Return one bar a class, rarest first; where there are many, the ten rarest and the largest."""
+    classes = rarest(entry["counts"])
+    length, scale = _scale(entry)
+    cut = _is_long(entry) and not every
+    grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=32)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(ratio=1)
+    for member, n in classes[:RAREST] if cut else classes:
+        grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n), color="cyan"))
+    if cut:
+        grid.add_row(Text(f"... {len(classes) - RAREST - _LARGEST} more", "dim"), "", "")
+        for member, n in classes[-_LARGEST:]:
+            grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n), color="blue"))
+    shown = f"{RAREST} rarest and {_LARGEST} largest of {len(classes)} {noun}" if cut else f"all {len(classes)} {noun}"
+    title = f" · {scale} scale · {_ratio_cell(entry)} · {shown}"
+    return Group(Rule(Text.assemble((name, "bold"), title), align="left", style="dim"), grid)
+
+
+def _scale(entry: Imbalance) -> tuple[Callable[[int], float], str]:
+    """Return how long the bar of a count is, from 0 to 1, and the name of that scale."""
+    largest = max(1, *entry["counts"].values())
+    if (entry["ratio_nonempty"] or 1) <= _LINEAR:
+        return lambda n: n / largest, "linear"
+    return lambda n: math.log1p(n) / math.log1p(largest), "log"

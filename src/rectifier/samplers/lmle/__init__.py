@@ -1,0 +1,1 @@
+"""The batches of LMLE: clusters within each class, and quintuplets mined from them."""

@@ -1,0 +1,155 @@
+"""k-means of many groups of points, as the classes of many labels are.
+
+Groups of about one size are filled up to it and clustered together: a group alone is hundreds of small kernels, and a
+data set of 40 labels has a hundred groups. Nothing waits for the device but a look, every few rounds, whether all is at
+rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rectifier._base import check
+from rectifier._base.distances import squared_distances
+
+CHUNK = 2**24
+"""Distances held at once."""
+
+NUMBERS = 2**26
+"""Of the points, filled up, that are clustered together."""
+
+_ROUNDS = 30  # at most
+_LOOK_EVERY = 5  # rounds; rounds beyond the end change nothing
+
+
+class Groups(NamedTuple):
+    """Groups that are clustered together."""
+
+    points: Tensor  # (G, P, D), filled up with zeros
+    is_point: Tensor  # (G, P)
+    is_centre: Tensor  # (G, K): which of the most centres that any of them has a group has
+
+    @classmethod
+    def join(cls, points: Sequence[Tensor], clusters: Sequence[int]) -> Groups:
+        """Fill up groups ``(n, D)`` to be clustered into so many."""
+        device = points[0].device
+        samples, centres = (torch.tensor(one, device=device)[:, None] for one in ([len(p) for p in points], clusters))
+        is_point = torch.arange(max(map(len, points)), device=device) < samples
+        return cls(
+            pad_sequence(list(points), batch_first=True),
+            is_point,
+            torch.arange(max(clusters), device=device) < centres,
+        )
+
+
+Clustered = tuple[Tensor, Tensor]
+"""The centres ``(k, D)`` of a group, and which of them each of its points is nearest to, ``(n,)``."""
+
+
+def k_means(
+    groups: Sequence[Tensor], clusters: Sequence[int], generator: Generator, fitted_on: int | None = None
+) -> list[Clustered]:
+    """Divide each group of points ``(n, D)`` into so many clusters; one may end without a point.
+
+    Centres begin as in k-means++. With ``fitted_on``, k-means looks at so many points for each cluster, drawn from the
+    group, and only its last round at all of them.
+
+    >>> left, right = torch.tensor([[0.0], [1.0], [10.0], [11.0]]), torch.tensor([[5.0], [7.0]])
+    >>> found = k_means([left, right], [2, 1], Generator().manual_seed(0))
+    >>> sorted(found[0][0].flatten().tolist()), found[1][0].tolist(), found[1][1].tolist()
+    ([0.5, 10.5], [[6.0]], [0, 0])
+    """
+    if fitted_on is None:
+        return _clustered(groups, clusters, generator)
+    some = [_some(points, fitted_on * k, generator) for points, k in zip(groups, clusters, strict=True)]
+    begun = [centres for centres, _ in _clustered(some, clusters, generator)]
+    return _clustered(groups, clusters, begun)
+
+
+def _clustered(
+    groups: Sequence[Tensor], clusters: Sequence[int], begin: Generator | Sequence[Tensor]
+) -> list[Clustered]:
+    """Return the clusters from centres that are drawn; or those of one more round, where there are centres."""
+    if len(groups) != len(clusters):
+        check.fail("clusters", f"one number for each of the {len(groups)} groups", f"{len(clusters)}")
+    found: dict[int, Clustered] = {}
+    for together in _batches(groups):
+        joined = Groups.join([groups[g] for g in together], [clusters[g] for g in together])
+        if isinstance(begin, Generator):
+            centres, nearest = lloyd(joined, _first_centres(joined, begin))
+        else:
+            centres, nearest = lloyd(joined, pad_sequence([begin[g] for g in together], batch_first=True), rounds=1)
+        for place, g in enumerate(together):
+            found[g] = centres[place, : clusters[g]], nearest[place, : len(groups[g])]
+    return [found[g] for g in range(len(groups))]
+
+
+def lloyd(groups: Groups, centres: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
+    """Move centres ``(G, K, D)`` to the mean of the points nearest to them until nothing moves.
+
+    Returns them and each point's, ``(G, P)``.
+    """
+    points, is_point, is_centre = groups
+    number, most = is_centre.shape
+    first = torch.arange(number, device=points.device)[:, None] * most  # of all centres, a group's first
+    nowhere = number * most  # where what is no point adds up
+    nearest = _nearest(groups, centres)
+    for turn in range(_ROUNDS if rounds is None else rounds):
+        # Sums in float64 are the same in any order, nearly always; one that nothing is nearest to stays where it is.
+        place = torch.where(is_point, nearest + first, nowhere).flatten()
+        count = place.new_zeros(nowhere + 1).index_add_(0, place, torch.ones_like(place))[:-1].view(number, most, 1)
+        total = torch.zeros(nowhere + 1, points.shape[2], dtype=torch.float64, device=points.device)
+        total = total.index_add_(0, place, points.flatten(0, 1).double())[:-1].view_as(centres)
+        centres = torch.where(count > 0, (total / count.clamp(min=1)).to(centres.dtype), centres)
+        before, nearest = nearest, _nearest(groups, centres)
+        if turn % _LOOK_EVERY == _LOOK_EVERY - 1 and torch.equal(before, nearest):
+            break
+    return centres, nearest
+
+
+def _nearest(groups: Groups, centres: Tensor) -> Tensor:
+    missing = ~groups.is_centre[:, None]
+    rows = groups.points.split(max(1, CHUNK // missing.numel()), 1)
+    return torch.cat(
+        [squared_distances(part, centres).masked_fill(missing, float("inf")).argmin(2) for part in rows], 1
+    )
+
+
+def _first_centres(groups: Groups, generator: Generator) -> Tensor:
+    """Draw points one after the other, each with a chance like its squared distance to those before (k-means++)."""
+    points = groups.points
+    norm = points.square().sum(2)
+    distance = groups.is_point.to(norm.dtype)  # of the first, all have the same chance
+    chosen: list[Tensor] = []
+    for _ in range(groups.is_centre.shape[1]):
+        # Of exponential times with these rates the shortest is drawn with these chances; all may be 0.
+        time = torch.empty_like(norm).exponential_(generator=generator).clamp_(min=torch.finfo(norm.dtype).tiny)
+        drawn = (distance / time).argmax(1)
+        centre = points.gather(1, drawn[:, None, None].expand(-1, 1, points.shape[2]))
+        from_it = (norm + centre.square().sum(2) - 2 * (points @ centre.transpose(1, 2)).squeeze(2)).clamp(min=0)
+        distance = torch.minimum(distance, from_it) if chosen else from_it * groups.is_point
+        chosen.append(centre)
+    return torch.cat(chosen, 1)
+
+
+def _some(points: Tensor, number: int, generator: Generator) -> Tensor:
+    if number >= len(points):
+        return points
+    return points[torch.randperm(len(points), generator=generator, device=points.device)[:number]]
+
+
+def _batches(groups: Sequence[Tensor]) -> Iterator[list[int]]:
+    """Yield the numbers of groups that are clustered together: none is filled up to more than half as much again."""
+    batch: list[int] = []
+    for g in sorted(range(len(groups)), key=lambda number: len(groups[number])):
+        if batch and (len(groups[g]) > 1.5 * len(groups[batch[0]]) or (len(batch) + 1) * groups[g].numel() > NUMBERS):
+            yield batch
+            batch = []
+        batch.append(g)
+    if batch:
+        yield batch

@@ -1,0 +1,192 @@
+"""The batches of LMLE: quintuplets, mined anew every epoch from features that are taken once a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Unpack
+
+import torch
+from torch import Generator, Tensor
+
+from rectifier._base import check
+from rectifier._base.distances import unit
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+from rectifier.labels.imbalance import class_counts
+from rectifier.losses.lmle import ROLES, rows_complaint
+from rectifier.samplers import Common, EpochSampler
+from rectifier.samplers.lmle.clusters import CLUSTER_SIZE, Clusters, balanced_anchors, cluster_labels, mine_quintuplets
+
+FITTED_ON = 20
+"""Samples of each cluster that k-means looks at: few, for the clusters of a round are soon those of old features."""
+
+
+class Round(NamedTuple):
+    """What a round of LMLE mines from. Features are of unit length, in float16, and used as such."""
+
+    features: Tensor  # (N, D) or (N, A, D)
+    assigned: Tensor  # (N, A) each sample's cluster of each label, -1 where the label is missing
+    class_of: Tensor  # (C,) the class of each cluster, those of the first label first
+    clusters: Tensor  # (A,) how many of them each label has
+
+    def by_label(self) -> Iterator[tuple[Tensor, Clusters]]:
+        """Yield features ``(N, D)`` and clusters of each label, without centres, which mining does not ask for."""
+        for a, own in enumerate(self.class_of.split(self.clusters.tolist())):
+            features = columns.of_label(self.features, a).float()
+            yield features, Clusters(features.new_empty(len(own), 0), own, self.assigned[:, a].long())
+
+
+class QuintupletSampler(EpochSampler[list[int]]):
+    """Batches of R quintuplets in five blocks: [anchors | near | far_cluster_near | far_cluster_far | other].
+
+    For ``LMLE`` and for ``DataLoader(batch_sampler=...)``. Row r of every block belongs to label r % A. Its anchors are
+    drawn equally from the label's classes; the other four are the anchor's quintuplet in this label. Where there is
+    none, for want of another class or of the label, the anchor is repeated, so that a loss sees it by the targets.
+
+    ``mine`` begins a round: it takes the features of all samples and clusters each class of each label. Every epoch
+    draws its anchors and mines their quintuplets against these. Until the first round the batches are 5 R samples in
+    the order of ``UniformSampler``, one pass over the samples after the other.
+
+    On several ranks all must mine the same features, on the same kind of device; ``batches`` are those of all ranks.
+
+    Args:
+        targets: Of the samples, ``(N, A)``; negative where missing.
+        sizes: Classes of each label, or a LabelSpace; None is one label.
+        quintuplets: R, at least one for each label.
+        batches: Of an epoch, over all ranks. By default as many as the samples would fill, and one for each rank.
+        size: Samples of a cluster, roughly.
+        candidates: Samples, equally of each class, that the quintuplets of a label are looked for among; drawn for each
+            group of as many anchors, which are beside them, and all where there are no more. So memory is bounded, and
+            the work of an anchor does not grow with the samples.
+        common: Seed, num_replicas and rank, as for every sampler.
+
+    >>> targets = torch.tensor([0] * 30 + [1] * 10)
+    >>> sampler = QuintupletSampler(targets, quintuplets=4, batches=3)
+    >>> sampler.mine(torch.randn(40, 8, generator=Generator().manual_seed(0)))
+    >>> anchors, near, nearer, farther, other = sampler.plan().view(3, 5, 4).unbind(1)
+    >>> targets[anchors].flatten().bincount().tolist(), bool((targets[other] != targets[anchors]).all())
+    ([6, 6], True)
+    """
+
+    def __init__(
+        self,
+        targets: Tensor,
+        sizes: Sizes | None = None,
+        *,
+        quintuplets: int,
+        batches: int | None = None,
+        size: int = CLUSTER_SIZE,
+        candidates: int = 4096,
+        **common: Unpack[Common],
+    ) -> None:
+        on_cpu = targets.cpu() if isinstance(targets, Tensor) else targets
+        self._labels = len(class_counts(on_cpu, sizes))
+        self._targets = check.targets(on_cpu, self._labels).clamp(min=-1)
+        if not bool((self._targets >= 0).any()):
+            check.fail("targets", "of at least one sample with a label", f"{len(targets)} samples without")
+        self.quintuplets, self.batches, self.size, self.candidates = quintuplets, batches, size, candidates
+        self.rounds = 0
+        self._round: Round | None = None
+        super().__init__(**common)
+
+    def complaints(self) -> list[str | None]:
+        batches_ok = self.batches is None or check.is_count(self.batches)
+        return [
+            rows_complaint(self.quintuplets, self._labels),
+            check.that("batches", self.batches, "a positive integer", batches_ok),
+            check.that("size", self.size, "a positive integer", check.is_count(self.size)),
+            check.that("candidates", self.candidates, "a positive integer", check.is_count(self.candidates)),
+        ]
+
+    def length(self) -> int:
+        by_default = max(len(self._targets) // (ROLES * self.quintuplets), self.num_replicas)
+        return int(by_default if self.batches is None else self.batches)
+
+    @torch.no_grad()
+    def mine(self, features: Tensor) -> None:
+        """Begin a round with the features of all samples, ``(N, D)`` or ``(N, A, D)``, on any device; it is used."""
+        self._check(features)
+        kept = unit(features.detach().float()).half()
+        targets = self._targets.to(kept.device)
+        found = cluster_labels(kept, targets, self.size, self.seed, FITTED_ON)
+        self._begin(
+            Round(
+                kept,
+                torch.stack([own.assigned for own in found], 1).int(),
+                torch.cat([own.class_of for own in found]),
+                torch.tensor([len(own.class_of) for own in found], device=kept.device),
+            )
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the round mines from, as tensors; nothing before the first. Seed and epoch are not in it."""
+        return {} if self._round is None else {name: part.contiguous() for name, part in self._round._asdict().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on with the round that ``state`` gave: the plans of all epochs are the same. Put it where it shall run."""
+        if not state:
+            self._begin(None)
+            return
+        if set(state) != set(Round._fields):
+            check.fail("state", f"of {', '.join(Round._fields)}, or empty", f"{', '.join(state)}")
+        self._check(state["features"])
+        if state["assigned"].shape != self._targets.shape:
+            wanted = f"of shape {tuple(self._targets.shape)}, as the targets are"
+            check.fail("the state's clusters", wanted, f"shape {tuple(state['assigned'].shape)}")
+        self._begin(Round(**state))
+
+    def draw(self, generator: Generator) -> Tensor:
+        return self._uniform(generator) if self._round is None else self._mined(self._round, generator)
+
+    def _begin(self, found: Round | None) -> None:
+        self._round = found
+        self.rounds += 1  # who keeps a plan sees that it is an old one
+
+    def _uniform(self, generator: Generator) -> Tensor:
+        samples, size = len(self._targets), ROLES * self.quintuplets
+        passes = -(-self.total * size // samples)
+        order = torch.cat([torch.randperm(samples, generator=generator) for _ in range(passes)])
+        return order[: self.total * size].view(self.total, size)
+
+    def _mined(self, found: Round, generator: Generator) -> Tensor:
+        """Return ``(batches, 5 R)``; a label's quintuplets are mined in groups."""
+        device = found.features.device
+        plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64, device=device)
+        for a, (own, (features, clusters)) in enumerate(zip(self._targets.unbind(1), found.by_label(), strict=True)):
+            rows = plan[:, :, a :: self._labels]
+            anchors = _draw_anchors(own, self.total * rows.shape[2], generator)
+            mined = []
+            for group in anchors.split(self.candidates):
+                pool = self._pool(own, group, generator)
+                mined.append(_mine(features, clusters, group.to(device), pool.to(device)))
+            rows.copy_(torch.cat(mined, 1).view(ROLES, self.total, -1).transpose(0, 1))
+        return plan.flatten(1).cpu()
+
+    def _pool(self, own: Tensor, anchors: Tensor, generator: Generator) -> Tensor:
+        """Return the samples, in ascending order, that the quintuplets of a label are looked for among."""
+        if len(own) <= self.candidates:
+            return torch.arange(len(own))
+        pool: Tensor = torch.cat([anchors, _draw_anchors(own, self.candidates, generator)]).unique()
+        return pool
+
+    def _check(self, features: Tensor) -> None:
+        samples, labels = self._targets.shape
+        shapes_ok = features.dim() == 2 or (features.dim() == 3 and features.shape[1] == labels)
+        if not features.is_floating_point() or not shapes_ok or len(features) != samples:
+            wanted = f"floating point of shape ({samples}, D) or ({samples}, {labels}, D)"
+            check.fail("features", wanted, f"{features.dtype}, shape {tuple(features.shape)}")
+        if not bool(features.isfinite().all()):
+            check.fail("features", "finite", "NaN or infinity among them")
+
+
+def _draw_anchors(own: Tensor, count: int, generator: Generator) -> Tensor:
+    if bool((own >= 0).any()):
+        return balanced_anchors(own, count, generator)
+    return torch.randint(len(own), (count,), generator=generator)  # nobody has the label: no row of it counts
+
+
+def _mine(features: Tensor, clusters: Clusters, anchors: Tensor, pool: Tensor) -> Tensor:
+    """Return the quintuplets of the anchors within the pool, which holds them too, ``(5, R)``."""
+    within = clusters._replace(assigned=clusters.assigned[pool])
+    found = mine_quintuplets(features[pool], within, torch.searchsorted(pool, anchors))
+    return pool[torch.stack(found[:ROLES])]

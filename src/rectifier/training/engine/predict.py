@@ -1,0 +1,95 @@
+"""What a network says about data: logits and features, and how many of each class it recognises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from rectifier.data.loader import Batch
+from rectifier.evaluation.metrics import balanced_mean, count_correct
+from rectifier.networks.output import Output
+from rectifier.training.engine.devices import gather_all
+from rectifier.training.engine.graphs import Graphs, Work
+
+
+def shard(samples: int, fabric: Fabric) -> range:
+    """Return the positions that this process looks at: together the processes look at each once."""
+    return range(fabric.global_rank, samples, fabric.world_size)
+
+
+@torch.no_grad()
+def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Output]]:
+    """Yield what the network says about each batch; it is put into evaluation mode meanwhile."""
+    dtype = next(network.parameters()).dtype  # float64, if training was
+    with _evaluating(network):
+        for batch in batches:
+            with fabric.autocast():
+                found = network(batch.images.to(dtype))
+            yield batch, Output(found.logits.float(), found.features.float())
+
+
+class Validation:
+    """The class-balanced accuracy of a network over all processes, with ``offsets`` ``(K,)`` added to its logits.
+
+    Called, it gives a tensor and does not wait for the device. ``captured`` replays each batch as a CUDA graph.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        batches: Iterable[Batch],
+        sizes: tuple[int, ...],
+        offsets: Tensor,
+        captured: bool = False,
+    ) -> None:
+        self._fabric, self._network, self._batches, self._sizes = fabric, network, batches, sizes
+        self._offsets = offsets.to(fabric.device)
+        self._counts = torch.zeros(2, sum(sizes), dtype=torch.int64, device=fabric.device)
+        self._work: Work = self._count
+        if captured:
+            self._work = Graphs(self._count, "Validation", lambda: {"counts": self._counts}, may_give_up=True)
+
+    def __call__(self) -> Tensor:
+        self._counts.zero_()
+        for batch in self._batches:
+            self._work([batch])
+        if self._fabric.world_size > 1:
+            dist.all_reduce(self._counts)
+        correct, total = self._counts
+        return balanced_mean(correct, total, self._sizes)
+
+    def _count(self, batches: list[Batch]) -> None:
+        for batch, output in outputs(self._fabric, self._network, batches):
+            self._counts += torch.stack(count_correct(output.logits + self._offsets, batch.targets, self._sizes))
+
+
+def predict(
+    fabric: Fabric, network: nn.Module, batches: Iterable[Batch], with_features: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Return logits ``(N, K)`` and features of all samples in their order, on the CPU of every process."""
+    found: dict[str, list[Tensor]] = {"positions": [], "logits": [], **({"features": []} if with_features else {})}
+    for batch, output in outputs(fabric, network, batches):
+        parts = {"positions": batch.positions, "logits": output.logits, "features": output.features}
+        for name, tensors in found.items():
+            tensors.append(parts[name].cpu())
+    joined = {name: torch.cat(tensors) for name, tensors in found.items() if tensors}
+    everyone = [each for each in gather_all(fabric, joined) if each]  # a process may have had no sample
+    whole = {name: torch.cat([each[name] for each in everyone]) for name in everyone[0]}
+    order = whole.pop("positions").argsort()
+    return whole["logits"][order], whole["features"][order] if with_features else None
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    was_training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)

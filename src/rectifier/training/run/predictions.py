@@ -1,0 +1,60 @@
+"""What a network says about one part of the data, in one file: logits, features, targets, ids and the label space."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from rectifier._base import check
+from rectifier.labels.space import LabelSpace
+from rectifier.training.run.atomic import write_bytes
+
+_LARGEST_HALF = 6e4  # float16 ends a little above
+MOST_FEATURES = 1 << 30
+"""Bytes of features above which they are left out."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Logits ``(N, K)``, features ``(N, D)`` or ``(N, A, D)`` if kept, targets ``(N, A)`` and ids of N samples."""
+
+    logits: Tensor
+    targets: Tensor
+    ids: tuple[str, ...]
+    space: LabelSpace
+    features: Tensor | None = None
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file, atomically. Features are stored in half precision, which is enough to look at."""
+        tensors = {"logits": self.logits.contiguous(), "targets": self.targets.contiguous()}
+        if self.features is not None:
+            tensors["features"] = _halved(self.features).contiguous()
+        # One entry: several would come in an order that changes, and equal predictions shall be equal files.
+        described = json.dumps({"ids": self.ids, **json.loads(self.space.to_json())})
+        write_bytes(path, save(tensors, {"rectifier": described}))
+
+    @classmethod
+    def load(cls, path: Path) -> Predictions:
+        """Read what ``save`` wrote."""
+        if not path.is_file():
+            check.no_file(str(path), "saved predictions", "A run that is finished has them.")
+        try:
+            with safe_open(path, "pt") as file:
+                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+                described = file.metadata()["rectifier"]
+            ids, space = tuple(json.loads(described)["ids"]), LabelSpace.from_json(described)
+            features = kept["features"].float() if "features" in kept else None
+            return cls(kept["logits"], kept["targets"].long(), ids, space, features)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            check.fail(str(path), "saved predictions", f"something else ({error})")
+
+
+def _halved(features: Tensor) -> Tensor:
+    fits = not features.numel() or float(features.abs().max()) < _LARGEST_HALF
+    return features.to(torch.float16) if fits else features

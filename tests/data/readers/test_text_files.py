@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import fakes
+from rectifier.data.readers.text_files import find_folder, numbered_lines, place, read_csv, read_text
+
+
+def write(folder: Path, content: str | bytes) -> Path:
+    path = folder / "file.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_columns_and_the_lines_they_stand_on(tmp_path: Path, mark: str, newline: str) -> None:
+    rows = [["image", "kind "], ["a.jpg", "x"], [], ["b.jpg", " y"], ["c.jpg", ""]]
+    table = read_csv(write(tmp_path, newline.join(map(mark.join, rows))))
+    assert table.columns == {"image": ["a.jpg", "b.jpg", "c.jpg"], "kind": ["x", " y", ""]}
+    assert table.lines == [2, 4, 5]
+    assert len(table) == 3
+    assert table.place(1) == f"{table.path}, line 4,"
+
+
+def test_a_quoted_value_may_hold_separators_quotes_and_lines(tmp_path: Path) -> None:
+    table = read_csv(write(tmp_path, 'a,b\n"1,\n2","say ""x"""\n3,4\n'))
+    assert table.columns == {"a": ["1,\n2", "3"], "b": ['say "x"', "4"]}
+    assert table.lines == [2, 4]
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1e"])
+def test_only_line_ends_end_a_line(tmp_path: Path, odd: str) -> None:
+    table = read_csv(write(tmp_path, f"a,b\n1{odd}1,2\n3,4\n"))
+    assert table.columns == {"a": [f"1{odd}1", "3"], "b": ["2", "4"]}
+    assert table.lines == [2, 3]
+
+
+def test_the_dots_of_windows_are_no_line_end(tmp_path: Path) -> None:
+    table = read_csv(write(tmp_path, b"a,b\n1\x85,caf\xe9\n"), encoding="latin-1")
+    assert table.columns["b"] == ["café"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "utf8", "utf_8"])
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path, encoding: str) -> None:
+    assert list(read_csv(write(tmp_path, b"\xef\xbb\xbfimage,b\n1,2"), encoding=encoding).columns) == ["image", "b"]
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_free_text_in_the_last_column_takes_what_is_left(tmp_path: Path, mark: str) -> None:
+    path = write(tmp_path, mark.join(["a", "name\n1", "x", " y", "z\n2", "w\n"]))
+    assert read_csv(path, overflow="name").columns == {"a": ["1", "2"], "name": [f"x{mark} y{mark}z", "w"]}
+    with pytest.raises(ValueError, match=f"^Expected {fakes.line_of(path, 2)} to be a row of 2 values.*, but got 4.$"):
+        read_csv(path, overflow="a")
+    with pytest.raises(ValueError, match=f"^Expected {fakes.line_of(path, 2)} to be a row of 2 values.*, but got 4.$"):
+        read_csv(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "message"),
+    [
+        ("", ", line 1,", "to be a header with the names of the columns, but got nothing"),
+        ("a,b\n1,2\n3\n", ", line 3,", "to be a row of 2 values, as the header has, but got 1"),
+        ('a,b\n"1\n\n2",2\n\n3\n', ", line 6,", "to be a row of 2 values, as the header has, but got 1"),
+        ("a,b\n1,2,3\n", ", line 2,", "to be a row of 2 values, as the header has, but got 3"),
+        ("a,b,a\n", ", line 1,", "to be a header of different names, but got 'a' twice"),
+        ("a,b, a\n", ", line 1,", "to be a header of different names, but got 'a' twice"),
+        ("a,,c\n", ", line 1,", "to be a header with a name for every column, but got none for column 2"),
+        ("a,b\n1,caf\u00e9\n", None, ""),
+        ('a,b\n1,2\n3,"4\n5,6\n', ", line 3,", "to be a row with every quote closed, but got the end of the file"),
+        ('a,b\n1,2\n3,"4\n' + "5,6\n" * 40_000, ", line 3,", "to be the beginning of a row of CSV, but got"),
+        ('a,"b\n1,2\n', ", line 1,", "to be a row with every quote closed, but got the end of the file"),
+    ],
+)
+def test_broken_tables(tmp_path: Path, content: str, where: str | None, message: str) -> None:
+    path = write(tmp_path, content)
+    if where is None:
+        assert len(read_csv(path)) == 1
+        return
+    with pytest.raises(ValueError, match=f"^Expected {re.escape(str(path) + where)} {re.escape(message)}"):
+        read_csv(path)
+
+
+def test_a_header_alone_has_columns_without_rows(tmp_path: Path) -> None:
+    table = read_csv(write(tmp_path, "a,b\n"))
+    assert len(table) == 0
+    assert table.columns == {"a": [], "b": []}
+
+
+@pytest.mark.parametrize("line", [1, 2, 5])
+def test_a_byte_that_is_no_text_is_named_with_its_line(tmp_path: Path, line: int) -> None:
+    path = write(tmp_path, b"a,b\n" * (line - 1) + b"caf\xe9,b\n" + b"\xff\n")
+    message = f"^Expected {fakes.line_of(path, line)} to be utf-8 text, but got the byte 0xe9; .*encoding=latin-1"
+    with pytest.raises(ValueError, match=message):
+        read_text(path)
+    with pytest.raises(
+        ValueError, match=f"^Expected {fakes.line_of(path, line)} to be UTF-8 text, but got the byte 0xe9"
+    ):
+        list(numbered_lines(path))
+    assert "café" in read_text(path, "latin-1")
+
+
+@pytest.mark.parametrize("encoding", ["latin-99", "base64", ""])
+def test_an_unknown_encoding(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path, "a,b\n")
+    with pytest.raises(ValueError, match=f"^Expected encoding to be one that Python knows, .*, but got '{encoding}'.$"):
+        read_text(path, encoding)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    path = tmp_path / "absent.txt"
+    message = f"^Expected {path} to be a text file, but got nothing there."
+    with pytest.raises(FileNotFoundError, match=f"{message} Get it.$"):
+        read_text(path, hint="Get it.")
+    with pytest.raises(FileNotFoundError, match=f"{message} Get it.$"):
+        next(numbered_lines(path, "Get it."))
+    with pytest.raises(FileNotFoundError, match=f"{message}$"):
+        read_csv(path)
+
+
+def test_numbered_lines_pass_over_blanks_but_count_them(tmp_path: Path) -> None:
+    path = write(tmp_path, b"\xef\xbb\xbf one \r\n\n\t\ntwo  words\r\nthree")
+    assert list(numbered_lines(path)) == [(1, "one"), (4, "two  words"), (5, "three")]
+
+
+def test_a_folder_is_found_by_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "list.txt").touch()
+    assert find_folder(tmp_path, ["one", "two"], "list.txt", "") == tmp_path / "two"
+    assert find_folder(tmp_path / "two", ["one", "two"], "list.txt", "") == tmp_path / "two"
+    (tmp_path / "one" / "list.txt").mkdir(parents=True)
+    assert find_folder(tmp_path, ["one", "two"], "list.txt", "") == tmp_path / "one"
+    looked = f"{tmp_path}/three/list.txt or {tmp_path}/list.txt"
+    with pytest.raises(FileNotFoundError, match=f"^Expected {looked} to be there, but got nothing there. Get it.$"):
+        find_folder(tmp_path, ["three"], "list.txt", "Get it.")
+
+
+def test_place() -> None:
+    assert place(Path("a/b.txt"), 7) == "a/b.txt, line 7,"
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8), min_size=2, max_size=2
+        ).filter(lambda row: any(map(str.strip, row))),
+        max_size=6,
+    )
+)
+def test_whatever_is_written_quoted_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
+) -> None:
+    quoted = "".join(",".join('"' + v.replace('"', '""') + '"' for v in row) + "\n" for row in [["a", "b"], *rows])
+    table = read_csv(write(tmp_path_factory.mktemp("quoted"), quoted))
+    assert [list(row) for row in zip(*table.columns.values(), strict=True)] == rows

@@ -1,0 +1,198 @@
+"""Every odd kind of image file comes out as sensible RGB, or as an error that says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from rectifier.data.store.decode import UnreadableError, decode, image_size, resize
+
+SIZE = (6, 8)  # height, width
+
+
+def save(path: Path, image: Image.Image, **options: object) -> Path:
+    image.save(path, **options)
+    return path
+
+
+def test_colours_and_orientation_survive(tmp_path: Path) -> None:
+    pixels = np.zeros((*SIZE, 3), np.uint8)
+    pixels[0, :, 0], pixels[:, 0, 1], pixels[-1, -1] = 200, 100, (1, 2, 3)
+    path = save(tmp_path / "a.png", Image.fromarray(pixels))
+    np.testing.assert_array_equal(decode(path, SIZE), pixels)
+    assert image_size(path) == SIZE
+
+
+def test_grey_becomes_three_equal_channels(tmp_path: Path) -> None:
+    grey = np.arange(48, dtype=np.uint8).reshape(SIZE)
+    found = decode(save(tmp_path / "a.png", Image.fromarray(grey)), SIZE)
+    np.testing.assert_array_equal(found, np.repeat(grey[..., None], 3, 2))
+
+
+def test_bilevel_image(tmp_path: Path) -> None:
+    found = decode(save(tmp_path / "a.png", Image.new("1", SIZE[::-1], 1)), SIZE)
+    assert (found == 255).all()
+
+
+def test_sixteen_bits_are_scaled_not_cut(tmp_path: Path) -> None:
+    deep = np.array([[0, 65535], [32768, 257]], np.uint16)
+    found = decode(save(tmp_path / "a.png", Image.fromarray(deep)), (2, 2))
+    np.testing.assert_array_equal(found[..., 0], [[0, 255], [128, 1]])
+
+
+def test_sixteen_bits_in_either_byte_order(tmp_path: Path) -> None:
+    image = Image.fromarray(np.full((2, 2), 200, np.uint16))
+    for mode in ("I;16", "I;16B"):
+        turned = Image.frombytes(mode, (2, 2), np.full((2, 2), 200, "<u2" if mode == "I;16" else ">u2").tobytes())
+        assert (decode(save(tmp_path / "a.tif", turned), (2, 2)) == 1).all()
+    assert (decode(save(tmp_path / "b.png", image), (2, 2)) == 1).all()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(200, 200), (65535, 255)])
+def test_thirty_two_bits(tmp_path: Path, value: int, expected: int) -> None:
+    found = decode(save(tmp_path / "a.tif", Image.fromarray(np.full((2, 2), value, np.int32))), (2, 2))
+    assert (found == expected).all()
+
+
+def test_a_transparent_colour_of_an_rgb_image(tmp_path: Path) -> None:
+    image = Image.new("RGB", SIZE[::-1], (1, 2, 3))
+    image.putpixel((1, 1), (9, 9, 9))
+    found = decode(save(tmp_path / "a.png", image, transparency=(1, 2, 3)), SIZE)
+    assert found[0, 0].tolist() == [255, 255, 255]
+    assert found[1, 1].tolist() == [9, 9, 9]
+
+
+def test_a_transparent_sixteen_bit_grey(tmp_path: Path) -> None:
+    deep = np.array([[600, 65535], [600, 0]], np.uint16)
+    found = decode(save(tmp_path / "a.png", Image.fromarray(deep), transparency=600), (2, 2))
+    np.testing.assert_array_equal(found[..., 0], [[255, 255], [255, 0]])
+
+
+def test_a_large_jpeg_is_decoded_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    path = save(tmp_path / "a.jpg", Image.new("RGB", (1600, 1200)))
+    transpose = ImageOps.exif_transpose
+    monkeypatch.setattr(ImageOps, "exif_transpose", lambda image: loaded.append(image.size) or transpose(image))
+    decode(path, (24, 32))
+    assert loaded == [(200, 150)]
+
+
+def test_a_dark_sixteen_bit_image_stays_dark(tmp_path: Path) -> None:
+    found = decode(save(tmp_path / "a.png", Image.fromarray(np.full((2, 2), 200, np.uint16))), (2, 2))
+    assert (found == 1).all()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0.5, 128), (100.0, 100), (float("nan"), 0)])
+def test_floats(tmp_path: Path, value: float, expected: int) -> None:
+    found = decode(save(tmp_path / "a.tif", Image.fromarray(np.full((2, 2), value, np.float32))), (2, 2))
+    assert (found == expected).all()
+
+
+def test_transparency_shows_white(tmp_path: Path) -> None:
+    layered = Image.new("RGBA", SIZE[::-1], (10, 20, 30, 255))
+    layered.putpixel((0, 0), (10, 20, 30, 0))
+    found = decode(save(tmp_path / "a.png", layered), SIZE)
+    assert found[0, 0].tolist() == [255, 255, 255]
+    assert found[1, 1].tolist() == [10, 20, 30]
+
+
+def test_palette_with_a_transparent_colour(tmp_path: Path) -> None:
+    image = Image.new("P", SIZE[::-1], 1)
+    image.putpalette([0, 0, 0, 50, 60, 70])
+    image.putpixel((0, 0), 0)
+    found = decode(save(tmp_path / "a.gif", image, transparency=0), SIZE)
+    assert found[0, 0].tolist() == [255, 255, 255]
+    assert found[1, 1].tolist() == [50, 60, 70]
+
+
+def test_grey_with_alpha(tmp_path: Path) -> None:
+    found = decode(save(tmp_path / "a.png", Image.new("LA", SIZE[::-1], (40, 0))), SIZE)
+    assert (found == 255).all()
+
+
+def test_cmyk(tmp_path: Path) -> None:
+    found = decode(save(tmp_path / "a.jpg", Image.new("CMYK", SIZE[::-1], (0, 255, 255, 0))), SIZE)
+    assert found[3, 3, 0] > 200
+    assert found[3, 3, 1:].max() < 60
+
+
+def test_exif_orientation_is_followed(tmp_path: Path) -> None:
+    pixels = np.zeros((8, 16, 3), np.uint8)
+    pixels[:, :8] = 255  # left half white; turned by 90 degrees clockwise it is on top
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save(tmp_path / "a.jpg", Image.fromarray(pixels), exif=exif, quality=95)
+    assert image_size(path) == (16, 8)
+    found = decode(path, (16, 8))
+    assert found[:6].min() > 200
+    assert found[10:].max() < 50
+
+
+def test_an_animation_is_its_first_frame(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", SIZE[::-1], colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert decode(tmp_path / "a.gif", SIZE)[0, 0].tolist() == [255, 0, 0]
+
+
+def test_truncated(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    whole = save(tmp_path / "a.jpg", Image.fromarray(noise)).read_bytes()
+    (tmp_path / "a.jpg").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UnreadableError, match="truncated"):
+        decode(tmp_path / "a.jpg", SIZE)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image at all", b"\x89PNG\r\n\x1a\n" + b"\0" * 40])
+def test_damaged(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(UnreadableError, match=r"cannot identify|broken|Truncated|truncated"):
+        decode(tmp_path / "a.png", SIZE)
+
+
+def test_absent(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="no such file"):
+        decode(tmp_path / "a.png", SIZE)
+
+
+def test_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path / "a.png", Image.new("1", (400, 300)))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60_000)  # pillow warns above its limit and raises above twice that
+    assert decode(tmp_path / "a.png", SIZE).shape == (*SIZE, 3)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50_000)
+    with pytest.raises(UnreadableError, match="more than 100,000 pixels, taken for a decompression bomb"):
+        decode(tmp_path / "a.png", SIZE)
+
+
+def cross(height: int, width: int) -> Image.Image:
+    """A white image with a black frame of one tenth."""
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[height // 10 : -height // 10, width // 10 : -width // 10] = 255
+    return Image.fromarray(pixels)
+
+
+def test_fits(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.png", cross(100, 200))
+    stretched, cropped, padded = (decode(path, (20, 20), fit) for fit in ("stretch", "crop", "pad"))
+    assert stretched[10, 0, 0] == cropped[0, 10, 0] == 0
+    assert (stretched[10, 3:17] == 255).all()
+    assert (cropped[10] == 255).all()  # the sides with their frame are cut off
+    assert (padded[:5] == 0).all()
+    assert padded[10, 10, 0] == 255
+
+
+def test_a_large_jpeg_shrinks_to_what_pillow_alone_gives(tmp_path: Path) -> None:
+    gradient = np.linspace(0, 255, 640).astype(np.uint8)
+    image = Image.fromarray(np.broadcast_to(gradient[None, :, None], (480, 640, 3)).copy())
+    path = save(tmp_path / "a.jpg", image, quality=95)
+    expected = np.asarray(Image.open(path).resize((32, 24), Image.Resampling.BILINEAR)).astype(int)
+    assert abs(decode(path, (24, 32)).astype(int) - expected).max() <= 3
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_resize_keeps_channels(channels: int) -> None:
+    pixels = np.full((4, 4, channels), 7, np.uint8)
+    assert resize(pixels, (8, 6)).shape == (8, 6, channels)
+    assert (resize(pixels, (8, 6)) == 7).all()

@@ -1,0 +1,256 @@
+"""Every metric against scikit-learn, or against a loop where it has none."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from sklearn import metrics as sk
+from torch import Tensor
+
+import oracles
+from helpers.cases import Batch, batches, make_batch
+from rectifier import LabelSpace, class_balanced_accuracy, class_counts
+from rectifier.evaluation.metrics.confusion import ClassScores, confusion_counts
+from rectifier.evaluation.metrics.ranking import (
+    average_precision,
+    calibration_error,
+    group_top_k,
+    negative_log_likelihood,
+    top_k_sensitivity,
+)
+from rectifier.evaluation.metrics.score import score
+from rectifier.evaluation.rules.offsets import prior_offsets
+from rectifier.labels.columns import argmax, softmax
+
+
+def parts(batch: Batch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
+    """Label by label: logits, targets and predictions of the samples that have it, first column and size."""
+    predicted = argmax(batch.logits, tuple(batch.sizes))
+    found, first = [], 0
+    for a, size in enumerate(batch.sizes):
+        kept = batch.targets[:, a] >= 0
+        own = batch.logits[kept, first : first + size]
+        found.append((own.numpy(), batch.targets[kept, a].numpy(), predicted[kept, a].numpy(), first, size))
+        first += size
+    return found
+
+
+def scores_of(batch: Batch) -> ClassScores:
+    sizes = tuple(batch.sizes)
+    return ClassScores.of(confusion_counts(argmax(batch.logits, sizes), batch.targets, sizes), sizes)
+
+
+@given(batches(most_labels=4, most_classes=12))
+def test_confusion_counts(batch: Batch) -> None:
+    sizes = tuple(batch.sizes)
+    counts = confusion_counts(argmax(batch.logits, sizes), batch.targets, sizes)
+    for _, own, predicted, first, size in parts(batch):
+        expected = np.zeros((size, size), int)
+        for true, guess in zip(own, predicted, strict=True):
+            expected[true, guess] += 1
+        np.testing.assert_array_equal(counts[first : first + size, :size], expected)
+        assert not counts[first : first + size, size:].any()
+
+
+@given(batches(most_labels=4, most_classes=12))
+def test_scores_of_classes_and_labels(batch: Batch) -> None:
+    found = scores_of(batch)
+    for a, (_, own, predicted, first, size) in enumerate(parts(batch)):
+        if not len(own):
+            assert found.accuracy[a].isnan()
+            continue
+        present = np.unique(own)
+        columns = first + present
+        options = dict(labels=present, average=None, zero_division=0)
+        recall = sk.recall_score(own, predicted, **options)
+        np.testing.assert_allclose(found.sensitivity[columns], recall)
+        np.testing.assert_allclose(
+            found.precision[columns].nan_to_num(0), sk.precision_score(own, predicted, **options)
+        )
+        np.testing.assert_allclose(found.f1[columns], sk.f1_score(own, predicted, **options))
+        assert found.accuracy[a] == pytest.approx(np.mean(own == predicted))
+        assert found.label_mean(found.sensitivity)[a] == pytest.approx(recall.mean())
+        assert found.g_mean[a] == pytest.approx(recall.prod() ** (1 / len(recall)), abs=1e-12)
+        absent = sorted(set(range(first, first + size)) - set(columns))
+        assert found.sensitivity[absent].isnan().all()
+
+
+@given(batches(most_labels=3, most_classes=9))
+def test_average_precision(batch: Batch) -> None:
+    found = average_precision(softmax(batch.logits, tuple(batch.sizes)), batch.targets, tuple(batch.sizes))
+    for logits, own, _, first, size in parts(batch):
+        probability = torch.from_numpy(logits).softmax(1).numpy() if len(own) else logits
+        for k in range(size):
+            if (own == k).any():
+                expected = sk.average_precision_score(own == k, probability[:, k])
+                assert found[first + k] == pytest.approx(expected)
+            else:
+                assert found[first + k].isnan()
+
+
+@given(batches(most_labels=3, most_classes=12))
+def test_top_k(batch: Batch) -> None:
+    for k in (1, 3, 5):
+        found = top_k_sensitivity(batch.logits, batch.targets, tuple(batch.sizes), k)
+        for logits, own, _, first, size in parts(batch):
+            for c in range(size):
+                hits = [(row >= row[c]).sum() <= k for row, o in zip(logits, own, strict=True) if o == c]
+                if hits:
+                    assert found[first + c] == pytest.approx(np.mean(hits))
+                else:
+                    assert found[first + c].isnan()
+
+
+def test_top_one_is_sensitivity_where_nothing_ties() -> None:
+    batch = make_batch([4, 9], 50)
+    torch.testing.assert_close(
+        top_k_sensitivity(batch.logits, batch.targets, (4, 9), 1), scores_of(batch).sensitivity, equal_nan=True
+    )
+
+
+@given(batches(most_labels=3, most_classes=9))
+def test_calibration_error(batch: Batch) -> None:
+    found = calibration_error(batch.logits, batch.targets, tuple(batch.sizes), bins=7)
+    for a, (logits, own, predicted, _, _) in enumerate(parts(batch)):
+        if not len(own):
+            assert found[a].isnan()
+            continue
+        confidence = torch.from_numpy(logits).softmax(1).amax(1).numpy()
+        total = 0.0
+        for bin_ in range(7):
+            inside = (np.floor(confidence * 7).clip(max=6)) == bin_
+            if inside.any():
+                total += inside.sum() * abs(confidence[inside].mean() - (predicted == own)[inside].mean())
+        assert found[a] == pytest.approx(total / len(own))
+
+
+@given(batches(most_labels=3, most_classes=9))
+def test_calibration_error_of_other_decisions(batch: Batch) -> None:
+    """The probability of the class that was decided for, though another may be more probable."""
+    sizes = tuple(batch.sizes)
+    decided = argmax(batch.logits.flip(0), sizes)
+    found = calibration_error(batch.logits, batch.targets, sizes, bins=7, predicted=decided)
+    for a, probability in enumerate(oracles.softmax_per_label(batch.logits, batch.sizes)):
+        there = batch.targets[:, a] >= 0
+        if not there.any():
+            assert found[a].isnan()
+            continue
+        chosen = probability[there].tolist(), batch.targets[there, a].tolist(), decided[there, a].tolist()
+        assert found[a] == pytest.approx(oracles.calibration_error_of(*chosen, 7))
+    plain = calibration_error(batch.logits, batch.targets, sizes, predicted=argmax(batch.logits, sizes))
+    assert torch.equal(plain.nan_to_num(-1), calibration_error(batch.logits, batch.targets, sizes).nan_to_num(-1))
+
+
+@given(batches(most_labels=4, most_classes=9))
+def test_negative_log_likelihood(batch: Batch) -> None:
+    found = negative_log_likelihood(batch.logits, batch.targets, tuple(batch.sizes))
+    sums = oracles.negative_log_likelihood(batch.logits, batch.targets, batch.sizes)
+    for a, total in enumerate(sums):
+        samples = int((batch.targets[:, a] >= 0).sum())
+        assert found[a] == pytest.approx(total / samples) if samples else found[a].isnan()
+
+
+def test_groups_of_binary_labels() -> None:
+    g = torch.Generator().manual_seed(0)
+    logits, targets = torch.randn(30, 14, generator=g), torch.randint(-1, 2, (30, 7), generator=g)
+    groups = torch.tensor([0, 0, 0, 1, 1, 1, 1])
+    found = group_top_k(logits, targets, groups, k=2)
+    for a in range(7):
+        members = [b for b in range(7) if groups[b] == groups[a]]
+        hits = []
+        for i in range(30):
+            if targets[i, a] == 1:
+                ranked = sorted(members, key=lambda b, i=i: -float(logits[i, 2 * b + 1] - logits[i, 2 * b]))
+                hits.append(a in ranked[:2])
+        assert found[a] == pytest.approx(np.mean(hits))
+
+
+SPACE = LabelSpace.from_names({"kind": ["a", "b"], "shade": ["x", "y", "z", "w"]})
+
+
+def example() -> tuple[Tensor, Tensor, list[Tensor]]:
+    batch = make_batch([2, 4], 200, missing=0.1, skew=3.0)
+    return batch.logits, batch.targets, class_counts(batch.targets, SPACE)
+
+
+def test_score_holds_all_metrics_in_strict_json() -> None:
+    logits, targets, counts = example()
+    found = score(logits, targets, SPACE, train_counts=counts)
+    json.dumps(found, allow_nan=False)
+    assert found["class_balanced_accuracy"] == pytest.approx(class_balanced_accuracy(logits, targets, SPACE).item())
+    mean = np.mean([found["labels"][name]["class_balanced_accuracy"] for name in SPACE.names])
+    assert found["class_balanced_accuracy"] == pytest.approx(mean)
+    assert found["labels"]["shade"]["samples"] == {c: int(n) for c, n in zip("xyzw", counts[1], strict=True)}
+    assert {"accuracy", "macro_f1", "g_mean", "mean_average_precision", "expected_calibration_error"} <= set(found)
+
+
+def test_absent_classes_are_shown_and_left_out() -> None:
+    logits = torch.tensor([[2.0, 0.0, 1.0], [2.0, 0.0, 1.0]])
+    space = LabelSpace.from_names({"kind": ["a", "b", "c"]})
+    found = score(logits, torch.tensor([[0], [2]]), space, train_counts=[torch.tensor([500, 50, 5])])
+    assert found["absent"] == 1
+    assert found["labels"]["kind"]["sensitivity"] == {"a": 1.0, "b": None, "c": 0.0}
+    assert (found["many"], found["medium"], found["few"]) == (1.0, None, 0.0)
+    assert found["class_balanced_accuracy"] == 0.5
+    assert found["g_mean"] == 0.0
+
+
+@pytest.mark.parametrize(("count", "shots"), [(101, "many"), (100, "medium"), (20, "medium"), (19, "few")])
+def test_the_borders_of_many_and_few(count: int, shots: str) -> None:
+    space = LabelSpace.from_names({"kind": ["a"]})
+    found = score(torch.zeros(1, 1), torch.tensor([[0]]), space, train_counts=[torch.tensor([count])])
+    assert {name for name in ("many", "medium", "few") if found[name] is not None} == {shots}
+
+
+def test_a_rule_is_its_offsets() -> None:
+    logits, targets, counts = example()
+    offsets = prior_offsets(counts)
+    found = score(logits, targets, SPACE, train_counts=counts, offsets=offsets)
+    again = score(logits + offsets, targets, SPACE, train_counts=counts)
+    assert found["class_balanced_accuracy"] == pytest.approx(again["class_balanced_accuracy"])
+    assert (
+        found["class_balanced_accuracy"]
+        != score(logits, targets, SPACE, train_counts=counts)["class_balanced_accuracy"]
+    )
+
+
+def test_calibrated_logits_are_beliefs_and_not_decisions() -> None:
+    logits, targets, counts = example()
+    plain = score(logits, targets, SPACE, train_counts=counts)
+    both = score(logits, targets, SPACE, train_counts=counts, calibrated=-logits)
+    more = {"calibrated_nll", "calibrated_expected_calibration_error"}
+    assert set(both) - set(plain) == more
+    assert {key: value for key, value in both.items() if key not in {*more, "labels"}} == {
+        key: value for key, value in plain.items() if key != "labels"
+    }
+    assert both["calibrated_nll"] != plain["nll"]
+    same = score(logits, targets, SPACE, train_counts=counts, calibrated=logits)
+    assert same["calibrated_nll"] == plain["nll"]
+    assert same["calibrated_expected_calibration_error"] == plain["expected_calibration_error"]
+    assert more <= set(both["labels"]["kind"])
+
+
+def test_groups_are_scored_where_names_tell_them() -> None:
+    names = ["texture/floral", "texture/striped", "style/chic", "style/retro"]
+    space = LabelSpace.from_names({name: ["no", "yes"] for name in names})
+    g = torch.Generator().manual_seed(0)
+    logits, targets = torch.randn(20, 8, generator=g), torch.randint(0, 2, (20, 4), generator=g)
+    found = score(logits, targets, space, train_counts=class_counts(targets, space))
+    assert found["group_top5"] == {"texture": 1.0, "style": 1.0}  # five of two are all
+
+
+def test_nothing_to_score() -> None:
+    space = LabelSpace.from_names({"kind": ["a", "b"]})
+    found = score(torch.zeros(2, 2), torch.tensor([[-1], [-1]]), space, train_counts=[torch.tensor([1, 1])])
+    assert found["class_balanced_accuracy"] is None
+    assert not any(isinstance(value, float) and math.isnan(value) for value in found.values())
+
+
+def test_counts_of_another_space() -> None:
+    with pytest.raises(ValueError, match="train_counts to be a count for each of the 6 classes, but got 2"):
+        score(torch.zeros(1, 6), torch.tensor([[0, 0]]), SPACE, train_counts=[torch.tensor([1, 1])])

@@ -1,0 +1,40 @@
+"""The benchmark compares like with like: its rivals compute the same loss."""
+
+from __future__ import annotations
+
+import compiling
+import pytest
+import rivals
+import torch
+
+from helpers.cases import make_batch
+from rectifier import class_rectification_loss
+
+
+@pytest.mark.parametrize(("sizes", "samples"), [([4], 24), ([2] * 5, 60), ([5, 9, 20], 50)])
+def test_dense_rivals_give_our_value_and_gradient(sizes: list[int], samples: int) -> None:
+    batch = make_batch(sizes, samples, missing=0.1)
+    ours = batch.logits.clone().requires_grad_()
+    value = class_rectification_loss(ours, batch.targets, sizes=sizes)
+    (expected,) = torch.autograd.grad(value, ours)
+    for rival in (rivals.dense_per_class, rivals.dense_at_once):
+        theirs = batch.logits.clone().requires_grad_()
+        loss = rival(theirs, batch.targets, sizes)
+        torch.testing.assert_close(loss, value)
+        torch.testing.assert_close(torch.autograd.grad(loss, theirs)[0], expected)
+
+
+def test_the_loop_over_triplets_gives_our_value() -> None:
+    batch = make_batch([3], 12)
+    torch.testing.assert_close(
+        rivals.triplet_loop(batch.logits, batch.targets, [3]), class_rectification_loss(batch.logits, batch.targets)
+    )
+
+
+def test_compiling_pays_where_both_have_taken_as_long() -> None:
+    found = {"wait_s": {"as it is": 2.0, "network": 32.0}, "step_ms": {"as it is": 4.3, "network": 3.4}}
+    steps = compiling.pays_from(found, "as it is", "network")
+    assert steps is not None
+    taken = [1e3 * found["wait_s"][name] + steps * found["step_ms"][name] for name in found["wait_s"]]
+    assert taken[0] == pytest.approx(taken[1])
+    assert compiling.pays_from(found, "network", "as it is") is None

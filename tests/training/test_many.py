@@ -1,0 +1,317 @@
+"""Runs trained side by side are the runs that they are alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from helpers.cases import StopsAfter
+from helpers.training import RESTLESS, SHAPES, assert_same, config, spoil_step
+from rectifier._base import console
+from rectifier.networks.retrained import RetrainedClassifier
+from rectifier.training import Wanted, stages, start, train, train_together, why_not_together
+from rectifier.training import finish as outcome
+from rectifier.training import many as suite
+from rectifier.training.config import Config
+from rectifier.training.engine import course
+from rectifier.training.engine import fit as fitting
+from rectifier.training.engine.interrupt import Stopped
+from rectifier.training.run import results
+from rectifier.training.run.folder import Run
+
+SEEDS = (0, 3, 7)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with console.quiet():
+        yield
+
+
+def wanted(folder: Path, seeds: tuple[int, ...] = SEEDS, **settings: Any) -> list[Wanted]:
+    return [Wanted(config(SHAPES, seed=seed, **settings), folder / str(seed)) for seed in seeds]
+
+
+def alone(folder: Path, **settings: Any) -> list[Run]:
+    return [train(each.config, each.out) for each in wanted(folder, **settings)]
+
+
+def test_side_by_side_is_one_after_another(tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    together = train_together(wanted(tmp_path / "together", **RESTLESS))
+    assert torch.equal(torch.get_rng_state(), before)
+    for run, other in zip(together, alone(tmp_path / "alone", **RESTLESS), strict=True):
+        assert_same(run, other)
+        assert run.environment["sessions"][-1]["together"] == 3
+        assert other.environment["sessions"][-1]["together"] == 1
+    weights = [run.weights()["head.classifier.weight"] for run in together]
+    assert not torch.equal(weights[0], weights[1])
+
+
+def test_compiling_pays_by_the_steps_of_all_that_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[dict[str, int]] = []
+    make_step = course.make_step
+
+    def counting(*given: Any) -> Any:
+        counted.append(given[-1])
+        return make_step(*given)
+
+    monkeypatch.setattr(course, "make_step", counting)
+    train_together([*wanted(tmp_path / "together"), *wanted(tmp_path / "others", SEEDS[:1], eta=0.7)])
+    train_together(wanted(tmp_path / "alone", SEEDS[:1]))
+    *beside, other, one = counted
+    steps = one["network"]
+    assert one == {"network": steps, "loss": steps}
+    runs = len(SEEDS) + 1  # of one network, the last of them with a loss of its own
+    assert beside == [{"network": runs * steps, "loss": len(SEEDS) * steps}] * len(SEEDS)
+    assert other == {"network": runs * steps, "loss": steps}
+
+
+def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**RESTLESS, "checkpoint_seconds": 1e9}
+    with monkeypatch.context() as patch:
+        patch.setattr(StopsAfter, "steps", 3)
+        patch.setattr(fitting, "Interrupt", StopsAfter)
+        with pytest.raises(Stopped):
+            train_together(wanted(tmp_path / "together", **settings))
+    steps = [Run(each.out).checkpoint()["step"] for each in wanted(tmp_path / "together")]  # type: ignore[index]
+    assert len(set(steps)) == 1
+    assert steps[0] > 0
+    together = train_together(wanted(tmp_path / "together", **settings))
+    for run, other in zip(together, alone(tmp_path / "alone", **settings), strict=True):
+        assert_same(run, other)
+
+
+def test_runs_that_stand_at_different_steps_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    early = wanted(tmp_path / "together", checkpoint_seconds=1e9)[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(StopsAfter, "steps", 4)
+        patch.setattr(fitting, "Interrupt", StopsAfter)
+        with pytest.raises(Stopped):
+            train(early.config, early.out)
+    together = train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9))
+    for run, other in zip(together, alone(tmp_path / "alone"), strict=True):
+        assert_same(run, other)
+
+
+def test_runs_that_stand_apart_in_their_second_stage_go_on_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"method": "crt", "epochs": 1, "retrain_epochs": 3, "checkpoint_seconds": 1e9}
+    asked = wanted(tmp_path / "together", **settings)
+    for each, steps in zip(asked[:2], (6, 8), strict=True):
+        with monkeypatch.context() as patch:
+            patch.setattr(StopsAfter, "steps", steps)
+            patch.setattr(fitting, "Interrupt", StopsAfter)
+            with pytest.raises(Stopped):
+                train(each.config, each.out)
+    second = [Run(each.out).checkpoint("classifier") for each in asked[:2]]
+    assert [saved and saved["step"] for saved in second] == [6, 8]
+    for run, other in zip(train_together(asked), alone(tmp_path / "alone", **settings), strict=True):
+        assert_same(run, other)
+
+
+def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = wanted(tmp_path / "together", checkpoint_seconds=1e9)
+    with monkeypatch.context() as patch:
+        spoil_step(patch, 14, images=math.nan)  # the second of three, in its fifth step
+        with pytest.raises(FloatingPointError, match=rf"^{asked[1].out}: .*batch 2 of epoch 2 \(images train/\d+"):
+            train_together(asked)
+    assert [Run(each.out).is_finished for each in asked] == [True, False, True]
+    checkpoint = Run(asked[1].out).checkpoint()
+    assert checkpoint is not None
+    assert checkpoint["step"] == 0  # the last good one
+    others = alone(tmp_path / "alone")
+    for each, other in list(zip(asked, others, strict=True))[::2]:
+        assert_same(Run(each.out), other)
+    for run, other in zip(train_together(asked), others, strict=True):
+        assert_same(run, other)
+
+
+def test_a_classifier_that_fails_in_its_second_stage_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [Wanted(config(SHAPES, method=method, epochs=1), tmp_path / method) for method in ("ce", "crt", "crl")]
+    forward = RetrainedClassifier.forward
+
+    def broken(network: RetrainedClassifier, images: torch.Tensor) -> Any:
+        return forward(network, images * float("nan"))
+
+    monkeypatch.setattr(RetrainedClassifier, "forward", broken)
+    with pytest.raises(FloatingPointError, match=rf"^{asked[1].out}: .*the loss to be finite"):
+        train_together(asked)
+    assert [Run(each.out).is_finished for each in asked] == [True, False, True]
+
+
+def test_one_that_diverges_keeps_no_later_run_of_a_comparison_from_its_own(tmp_path: Path) -> None:
+    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl"], 1, tmp_path)
+    broken = replace(planned[0], config=replace(planned[0].config, lr=1e30))
+    with pytest.raises(FloatingPointError, match=f"^{broken.folder}: "):
+        suite.train_missing([broken, planned[1]])
+    assert [Run(run.folder).is_finished for run in planned] == [False, True]
+
+
+def test_folders_are_those_of_the_runs_that_are_wanted(tmp_path: Path) -> None:
+    first, second, third = wanted(tmp_path)
+    with pytest.raises(ValueError, match="at least one, but got none"):
+        train_together([])
+    with pytest.raises(ValueError, match=r"each in a folder of its own, but got .* twice"):
+        train_together([first, replace(second, out=first.out)])
+    train(first.config, first.out)
+    before = {path: path.read_bytes() for path in first.out.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"the run that is asked for, or none, but got another \(seed"):
+        train_together([replace(second, out=first.out), third])
+    (third.out).mkdir(parents=True)
+    (third.out / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match="which holds other files"):
+        train_together([second, third])
+    assert {path: path.read_bytes() for path in first.out.rglob("*") if path.is_file()} == before
+    assert not second.out.exists()
+
+
+def test_runs_too_large_for_the_device_are_trained_half_after_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, train_networks, room = stages._parts, start.train_networks, 0
+    groups: list[int] = []
+
+    def small(fabric: Any, group: Any, profile: bool = False) -> Any:
+        nonlocal room
+        room = 2
+        groups.append(len(group))
+        return train_networks(fabric, group, profile)
+
+    def crowded(*arguments: Any) -> Any:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise torch.OutOfMemoryError
+        return prepare(*arguments)
+
+    monkeypatch.setattr(start, "train_networks", small)
+    monkeypatch.setattr(stages, "_parts", crowded)
+    seeds = (*SEEDS, 8, 9)
+    together = train_together(wanted(tmp_path / "together", seeds))
+    assert groups == [5, 2, 3, 1, 2]
+    for run, other in zip(together, alone(tmp_path / "alone"), strict=False):
+        assert_same(run, other)
+    assert all(run.is_finished for run in together)
+
+
+def test_one_run_too_large_for_the_device_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(stages, "_parts", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        train_together(wanted(tmp_path))
+
+
+def test_scored_in_other_processes_is_scored_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = train_together(wanted(tmp_path / "here", SEEDS[:2], epochs=1))
+    monkeypatch.setattr(outcome, "SCORED_APART", 0)
+    monkeypatch.setattr(outcome, "available_cores", lambda: 2)  # with one, there is but this process
+    monkeypatch.setattr(results, "fit_rules", None)  # of this process
+    apart = train_together(wanted(tmp_path / "apart", SEEDS[:2], epochs=1))
+    for run, other in zip(here, apart, strict=True):
+        assert run.metrics == other.metrics
+        assert run.rules == other.rules
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 7}, r"alike in what they share, but got others \(batch_size\)"),
+        ({"network": "deepid2"}, r"others \(network\)"),
+        ({"resplit": True}, r"others \(resplit\)"),
+        ({"method": "hog-knn"}, "hog-knn trains no network"),
+    ],
+)
+def test_runs_that_cannot_go_together(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    asked = [*wanted(tmp_path, (0, 1)), *wanted(tmp_path, (2,), **settings)]
+    with pytest.raises(ValueError, match=message):
+        train_together(asked)
+    if "resplit" in settings:
+        with pytest.raises(ValueError, match="each seed has a split of its own"):
+            train_together(wanted(tmp_path, (0, 1), **settings))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, None),
+        ({"accelerator": "cpu"}, "on a GPU alone"),
+        ({"devices": 2}, "several devices"),
+        ({"step": "eager"}, "not captured"),
+        ({"precision": "16"}, "not captured"),
+        ({"resplit": True}, "split of its own"),
+        ({"method": "hog-knn"}, "trains no network"),
+    ],
+)
+def test_why_runs_are_not_trained_side_by_side(
+    settings: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
+    found = why_not_together(Config("digits").with_settings(settings))
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_runs_side_by_side_may_differ_in_all_but_their_data(tmp_path: Path) -> None:
+    own: list[dict[str, Any]] = [
+        {"method": "ce", "epochs": 2},
+        {"method": "crl", "eta": 0.5, "lr": 0.003, "schedule": "step", "patience": 1, "epochs": 6},
+        {"method": "over-sampling", "network.dropout": 0.2},  # whose epochs are longer
+        {"method": "down-sampling", "accumulate": 2, "warmup": 1, "clip": 0.5},
+        {"method": "crt", "retrain_epochs": 1, "epochs": 1},
+        {"method": "lws", "retrain_epochs": 2, "epochs": 1},
+        {"method": "mixup", "validate_every": 2, "select": "last", "optimizer": "adamw", "lr": 0.001},
+    ]
+    asked = [Wanted(config(SHAPES, seed=i, **own[i]), tmp_path / "together" / str(i)) for i in range(len(own))]
+    for run, each in zip(train_together(asked), asked, strict=True):
+        assert_same(run, train(each.config, tmp_path / "alone" / each.out.name))
+
+
+def test_compare_puts_runs_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = why_not_together
+    monkeypatch.setattr(start, "accelerator_of", lambda _: "cuda")
+    monkeypatch.setattr(suite, "why_not_together", real)
+    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5", "hog-knn"], 3, tmp_path / "a")
+    seeds = [[run.config.seed for run in group] for group in suite._side_by_side(planned, 4)]
+    assert seeds == [[0, 1, 2], [0, 1, 2], [0], [1], [2]]
+    groups = suite._side_by_side(planned, None)
+    assert [len(group) for group in groups] == [6, 1, 1, 1]
+    assert suite._joined_name(groups[0]) == "ce, seeds 0 1 2; crl:eta=0.5, seeds 0 1 2"
+    planned = planned[:6]
+    together = suite.train_missing(planned)
+    monkeypatch.undo()
+    one_by_one = suite.train_missing(suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5"], 3, tmp_path / "b"))
+    for run, other in zip(together, one_by_one, strict=True):
+        assert_same(run, other)
+        assert (run.environment["sessions"][0]["together"], other.environment["sessions"][0]["together"]) == (6, 1)
+    with pytest.raises(ValueError, match="together to be a positive integer"):
+        suite.train_missing(suite.plan(config(SHAPES), ["ce"], 2, tmp_path / "c"), 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["32", "64"])
+def test_lanes_of_a_gpu_are_runs_alone(tmp_path: Path, precision: str) -> None:
+    settings = {
+        "network": "resnet32", "network.depth": 8, "network.dropout": 0.3, "padding": 1, "flip": True,
+        "eta": 0.5, "accelerator": "cuda", "precision": precision, "lr": 0.01, "epochs": 4, "select": "last",
+    }  # fmt: skip
+    with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        together = train_together(wanted(tmp_path / "together", **settings))
+        runs = alone(tmp_path / "alone", **settings)
+    within = 1e-4 if precision == "32" else 1e-9
+    for run, other in zip(together, runs, strict=True):
+        weights = other.weights()
+        for name, weight in run.weights().items():
+            torch.testing.assert_close(weight, weights[name], atol=within, rtol=within)
+    first, second = (run.weights()["head.classifier.weight"] for run in together[:2])
+    assert not torch.allclose(first, second, atol=0.01)
