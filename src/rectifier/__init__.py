@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rectifier._base.console import quiet
     from rectifier.data.dataset import ImageData
     from rectifier.data.loader import Loader
     from rectifier.data.sources import open_data
@@ -68,6 +69,7 @@ __all__ = [
     "power_law_profile",
     "predict_images",
     "preset",
+    "quiet",
     "resume",
     "step_profile",
     "train",
@@ -101,6 +103,7 @@ _HOMES = {
     "power_law_profile": "labels.imbalance",
     "predict_images": "training.predict",
     "preset": "training.presets",
+    "quiet": "_base.console",
     "resume": "training",
     "step_profile": "labels.imbalance",
     "train": "training",

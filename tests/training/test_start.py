@@ -65,8 +65,8 @@ def test_a_run_stopped_again_and_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 KILLED = """
 import os, sys, signal
-from rectifier.config import Config
-from rectifier.runs.folder import Run
+from rectifier.training.config import Config
+from rectifier.training.run.folder import Run
 from rectifier.training import train
 import torch
 torch.set_num_threads(1)
