@@ -44,7 +44,7 @@ def assert_equals_the_loop_version(batch: Batch, rows: int, margins: tuple[float
     parts = at(0.2, batch.sizes, rows, margins=margins)(logits, batch.targets, features, return_parts=True)
     expected, numbers = oracles.lmle(batch.targets, features, rows, margins)
     torch.testing.assert_close(parts.loss, sum(expected))
-    torch.testing.assert_close(parts.cross_entropy, torch.stack(expected).detach())
+    torch.testing.assert_close(parts.base_loss, torch.stack(expected).detach())
     assert parts.comparisons.tolist() == numbers
     gradients = [torch.autograd.grad(value, features, retain_graph=True)[0] for value in (parts.loss, sum(expected))]
     torch.testing.assert_close(*gradients)
@@ -85,7 +85,7 @@ def test_cross_entropy_of_all_rows_before(share: float, sizes: list[int], rows: 
     logits, features = batch.logits.clone().requires_grad_(), batch.features.clone().requires_grad_()
     parts = at(share, sizes, rows)(logits, batch.targets, features, return_parts=True)
     expected = oracles.cross_entropy(logits, batch.targets, sizes)
-    torch.testing.assert_close(parts.cross_entropy, expected.detach())
+    torch.testing.assert_close(parts.base_loss, expected.detach())
     torch.testing.assert_close(parts.loss, expected.sum())
     assert not parts.comparisons.any()
     gradients = torch.autograd.grad(parts.loss, (logits, features))
@@ -170,7 +170,7 @@ def test_ranks_together(monkeypatch: pytest.MonkeyPatch) -> None:
             assert parts.comparisons.tolist() == numbers
         else:
             expected = list(oracles.cross_entropy(logits, targets, [2, 3, 4]))
-        torch.testing.assert_close(parts.cross_entropy, torch.stack(expected))
+        torch.testing.assert_close(parts.base_loss, torch.stack(expected))
     assert parts.loss != alone
 
 

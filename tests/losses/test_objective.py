@@ -342,10 +342,10 @@ def test_parts_come_from_the_same_pass() -> None:
     parts = objective(logits, batch.targets, return_parts=True)
     assert isinstance(parts, LossParts)
     assert [part.requires_grad for part in parts] == [True] + [False] * 5
-    combined = parts.alpha * parts.rectification + (1 - parts.alpha) * parts.cross_entropy
+    combined = parts.alpha * parts.rectification + (1 - parts.alpha) * parts.base_loss
     torch.testing.assert_close(parts.loss, combined.sum())
     none = Objective(Focal(), SIZES)(logits, batch.targets, return_parts=True)
-    torch.testing.assert_close(none.cross_entropy, parts.cross_entropy)
+    torch.testing.assert_close(none.base_loss, parts.base_loss)
     assert not any(part.any() for part in none[2:])
 
 

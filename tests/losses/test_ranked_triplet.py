@@ -106,7 +106,7 @@ def test_objective_is_cross_entropy_plus_weighted_ranking(reduction: str) -> Non
         parts = objective(*batch[:3], return_parts=True)
         torch.testing.assert_close(parts.loss, entropy + weight * ranking)
         torch.testing.assert_close(parts.rectification, ranking.expand(2))
-        torch.testing.assert_close(parts.cross_entropy, oracles.cross_entropy(*batch[:2], batch.sizes))
+        torch.testing.assert_close(parts.base_loss, oracles.cross_entropy(*batch[:2], batch.sizes))
         assert parts.comparisons.tolist() == [number, number]
         assert objective(*batch[:3]) == parts.loss
 

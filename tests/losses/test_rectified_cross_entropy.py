@@ -71,7 +71,7 @@ def test_parts_come_from_the_same_pass() -> None:
     logits = batch.logits.clone().requires_grad_()
     logged = objective(logits, batch.targets, return_parts=True)
     assert [part.requires_grad for part in logged] == [True] + [False] * 5
-    combined = parts.alpha * parts.rectification + (1 - parts.alpha) * parts.cross_entropy
+    combined = parts.alpha * parts.rectification + (1 - parts.alpha) * parts.base_loss
     torch.testing.assert_close(parts.loss, combined.sum())
     mined = [len(oracles.mined(batch.targets[:, a].tolist(), SIZES[a], 0.5, "minority")) for a in range(3)]
     assert parts.mined_classes.tolist() == mined

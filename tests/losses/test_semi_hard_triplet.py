@@ -124,7 +124,7 @@ def test_module_as_an_objective() -> None:
     parts = objective(logits, batch.targets, features, return_parts=True)
     expected, pairs = oracles.semi_hard_triplets(features, batch.targets, 0.4)
     torch.testing.assert_close(parts.loss, expected.sum())
-    torch.testing.assert_close(parts.cross_entropy, expected.detach())
+    torch.testing.assert_close(parts.base_loss, expected.detach())
     assert parts.comparisons.tolist() == pairs
     assert [part.requires_grad for part in parts] == [True] + [False] * 5
     assert not torch.stack([parts.rectification, parts.alpha, parts.mined_classes]).any()

@@ -33,7 +33,7 @@ class LMLE(torch.nn.Module):
     training it is the cross-entropy of all samples, summed over labels as elsewhere. ``set_progress`` tells how far
     training is. Afterwards the logits have the gradient 0, and clusters decide.
 
-    The ``cross_entropy`` of its parts is what each label adds to the loss, ``comparisons`` its quintuplets that count.
+    The ``base_loss`` of its parts is what each label adds to the loss, ``comparisons`` its quintuplets that count.
 
     Args:
         sizes: Classes of each label, or a LabelSpace.

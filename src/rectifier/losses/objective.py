@@ -24,12 +24,12 @@ from rectifier.losses.sample import ProbabilityLoss, SampleLoss
 class LossParts(NamedTuple):
     """The objective and what it is made of; all but ``loss`` are ``(A,)`` and detached, for logging.
 
-    ``cross_entropy`` is the mean loss of the samples, whichever loss that is; ``comparisons`` is the number of
-    triplets, or of positive and negative pairs; ``alpha`` is the present one, where it falls.
+    ``base_loss`` is the loss without rectification: cross-entropy, or whatever the method has in its place.
+    ``comparisons`` counts the triplets, or the positive and negative pairs. ``alpha`` is its current value.
     """
 
     loss: Tensor
-    cross_entropy: Tensor
+    base_loss: Tensor
     rectification: Tensor
     alpha: Tensor
     mined_classes: Tensor

@@ -45,7 +45,7 @@ class RectifiedCrossEntropy(Objective):
     >>> objective.alpha
     tensor([0.2222])
     >>> parts = objective(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]), return_parts=True)
-    >>> parts.cross_entropy, parts.mined_classes
+    >>> parts.base_loss, parts.mined_classes
     (tensor([0.6931]), tensor([1]))
     """
 

@@ -95,7 +95,7 @@ def _semi_hard(distances: Tensor, negative: Tensor) -> Tensor:
 class SemiHardTripletLoss(torch.nn.Module):
     """Train features alone, with ``semi_hard_triplet_loss``; neighbours decide, the logits have no part in it.
 
-    Called as every objective. The ``cross_entropy`` of its parts is the triplet loss of each label, ``comparisons`` the
+    Called as every objective. The ``base_loss`` of its parts is the triplet loss of each label, ``comparisons`` the
     number of its pairs. Logits have the gradient 0.
 
     Args:

@@ -130,7 +130,7 @@ def test_the_base_loss_is_of_the_batch_alone() -> None:
     for seed in range(3):
         batch = make_batch(SIZES, 20, seed, missing=0.2)
         without, with_memory = (each(*batch[:2], return_parts=True) for each in (plain, remembering))
-        assert torch.equal(without.cross_entropy, with_memory.cross_entropy)
+        assert torch.equal(without.base_loss, with_memory.base_loss)
         # Empty, a memory changes nothing; then it does.
         assert torch.allclose(without.rectification, with_memory.rectification) == (seed == 0)
         assert (with_memory.comparisons > without.comparisons).all() == (seed > 0)

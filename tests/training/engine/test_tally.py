@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rectifier.losses.rectified_cross_entropy import LossParts, RectifiedCrossEntropy
-from rectifier.training.engine.tally import PARTS, Tally
+from rectifier.training.engine.tally import TERMS, Tally
 
 CPU = torch.device("cpu")
 NAMES = ("colour", "striped", "sleeve")
@@ -44,8 +44,8 @@ def test_means_are_those_of_a_loop_over_batches(batches: int) -> None:
     assert tally.means()["loss"] == pytest.approx(sum(float(parts.loss) for parts in seen) / batches)
     labels = tally.by_label(NAMES)
     assert [row["label"] for row in labels] == list(NAMES)
-    for name in PARTS:
-        own = [sum(float(getattr(parts, name)[a]) for parts in seen) / batches for a in range(3)]
+    for name, field in TERMS.items():
+        own = [sum(float(getattr(parts, field)[a]) for parts in seen) / batches for a in range(3)]
         assert [row[name] for row in labels] == pytest.approx(own)
         assert tally.means()[name] == pytest.approx(sum(own) / 3)
     assert [row["alpha"] for row in labels] == pytest.approx(seen[-1].alpha.tolist())

@@ -45,8 +45,8 @@ class Display:
             return
         self._shown = time.monotonic()
         lead, means = courses[0], [course.means() for course in courses]
-        entropy, rectification = (fmean(each[part] for each in means) for part in ("cross_entropy", "rectification"))
-        parts = f"CE {entropy:.3f} CRL {rectification:.3f}"
+        base, rectification = (fmean(each[part] for each in means) for part in ("cross_entropy", "rectification"))
+        parts = f"loss {base:.3f} CRL {rectification:.3f}"
         text = f"epoch {lead.state.epoch + 1}/{lead.epochs} {parts}{self._validation}"
         done = sum(course.state.epoch * course.batches + course.state.batch for course in self._courses)
         self._progress.update(self._task, completed=done, description=text)

@@ -11,7 +11,13 @@ from torch import Tensor
 from rectifier._base.distances import widest
 from rectifier.losses.objective import LossParts
 
-PARTS = ("cross_entropy", "rectification", "mined_classes", "comparisons")
+TERMS = {
+    "cross_entropy": "base_loss",  # the column's name in history.csv, whichever the loss is
+    "rectification": "rectification",
+    "mined_classes": "mined_classes",
+    "comparisons": "comparisons",
+}
+"""The columns of a training's curves, and the fields of ``LossParts`` that they hold."""
 
 
 class Tally:
@@ -19,7 +25,7 @@ class Tally:
 
     def __init__(self, labels: int, device: torch.device) -> None:
         # Row 0 is the loss, which all labels share; then one row for each part. float64: sums of a whole epoch.
-        self._sums = torch.zeros(1 + len(PARTS), labels, dtype=widest(device), device=device)
+        self._sums = torch.zeros(1 + len(TERMS), labels, dtype=widest(device), device=device)
         self._alpha = torch.zeros(labels, device=device)
         self._good = torch.zeros((), dtype=torch.int64, device=device)  # batches before the first bad one
         self.batches = 0
@@ -27,7 +33,7 @@ class Tally:
     def add(self, parts: LossParts) -> None:
         """Add a batch, on the device and in place, so that a captured step can do it; ``count`` tells the host."""
         loss = parts.loss.detach()
-        rows = [loss.expand(self._sums.shape[1]), *(getattr(parts, name) for name in PARTS)]
+        rows = [loss.expand(self._sums.shape[1]), *(getattr(parts, name) for name in TERMS.values())]
         self._sums += torch.stack([row.float() for row in rows])
         self._alpha.copy_(parts.alpha)
         self._good += self._sums[0, 0].isfinite()  # a sum with a loss that is not finite stays so
@@ -53,13 +59,13 @@ class Tally:
     def means(self) -> dict[str, float]:
         """Return the loss, and its parts as means over labels. Waits for the device."""
         loss, *parts = (self._sums / max(self.batches, 1)).mean(1).tolist()
-        return {"loss": loss, **dict(zip(PARTS, parts, strict=True))}
+        return {"loss": loss, **dict(zip(TERMS, parts, strict=True))}
 
     def by_label(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return each label's parts and its alpha."""
         parts = (self._sums[1:] / max(self.batches, 1)).T.tolist()
         return [
-            {"label": name, "alpha": alpha, **dict(zip(PARTS, own, strict=True))}
+            {"label": name, "alpha": alpha, **dict(zip(TERMS, own, strict=True))}
             for name, own, alpha in zip(names, parts, self._alpha.tolist(), strict=True)
         ]
 
