@@ -2,9 +2,9 @@
 
     python tests/project/page_numbers.py   # or: make numbers
 
-A number in a sentence names its source in a comment that no reader of the page sees:
+A number in a sentence names its source in a comment right after it, which no reader of the page sees:
 
-    CRL gains <!--= gain("celeba", "CRL, class level", "DeepID2") -->+0.2 ± 0.2<!--/--> points.
+    CRL gains +0.2 ± 0.2<!--= gain("celeba", "CRL, class level", "DeepID2") --> points.
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``. Its text is in ``docs/tables.txt``, with an expression in
 braces for each number. Expressions call the functions below. ``tests/project/test_numbers.py`` fails when a page differs from
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -29,7 +29,8 @@ RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TABLES = ROOT / "docs" / "tables.txt"
 RULES = ("argmax", "prior", "tuned")
-VALUE = re.compile(r"<!--= (.+?) -->.*?<!--/-->")
+NUMBER = r"\*{0,2}[+-]?\d[\d.]*(?: ± \d[\d.]*)?\*{0,2}"
+VALUE = re.compile(rf"(?P<low>{NUMBER} to )?(?:{NUMBER}|\?)<!--= (?P<source>.+?) -->")  # ? in a new sentence
 TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- /table -->", re.DOTALL)
 
 Values = dict[int, float]
@@ -45,15 +46,21 @@ def main() -> None:
 
 def written(text: str) -> str:
     """Return the text of a page with its tables and numbers as the records have them."""
-    if at := re.search(r"^[\s\->*\d.]*<!--=.*", text, re.MULTILINE):
-        raise ValueError(f"A comment at the start of a line ends the paragraph. Put a word before it: {at[0]!r}")
     text = TABLE.sub(lambda found: f"<!-- table: {found[1]} -->\n{table(found[1])}\n<!-- /table -->", text)
-    return VALUE.sub(lambda found: f"<!--= {found[1]} -->{evaluate(found[1])}<!--/-->", text)
+    return VALUE.sub(_with_value, text)
+
+
+def _with_value(found: re.Match[str]) -> str:
+    value = evaluate(found["source"])
+    before = "" if " to " in value else found["low"] or ""  # "from 1 to 2" may be two numbers
+    return f"{before}{value}<!--= {found['source']} -->"
 
 
 def table(name: str) -> str:
     sections = re.split(r"^\[(\S+)\]\n", TABLES.read_text(), flags=re.MULTILINE)
-    return re.sub(r"\{(.+?)\}", lambda found: evaluate(found[1]), dict(zip(sections[1::2], sections[2::2]))[name].strip())
+    return re.sub(
+        r"\{(.+?)\}", lambda found: evaluate(found[1]), dict(zip(sections[1::2], sections[2::2]))[name].strip()
+    )
 
 
 def evaluate(expression: str) -> str:
@@ -77,7 +84,7 @@ def scores(experiment: str, row: str, column: str = "") -> str:
 
 
 def mean(experiment: str, row: str, column: str = "", rule: str = "preferred") -> str:
-    return f"{fmean(_values(experiment, row, column, rule).values()):.1f}"
+    return f"{_mean(_values(experiment, row, column, rule).values()):.1f}"
 
 
 def gain(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
@@ -96,43 +103,49 @@ def less(experiment: str, row: str, over: str, column: str = "", rule: str = "pr
 
 
 def mean_gain(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred", label: str = "") -> str:
-    return _signed(fmean(_gains(experiment, row, over, column, rule, label)))
+    return _signed(_mean(_gains(experiment, row, over, column, rule, label)))
 
 
 def mean_gains(experiment: str, rows: Sequence[str], over: str, column: str = "", rule: str = "preferred") -> str:
     """Return the lowest and the highest mean gain of some rows."""
-    means = [fmean(_gains(experiment, row, over, column, rule)) for row in rows]
+    means = [_mean(values) for values in _all_gains(experiment, rows, over, column, rule)]
     return f"{_signed(min(means))} to {_signed(max(means))}"
 
 
 def intervals(experiment: str, rows: Sequence[str], over: str, column: str = "", rule: str = "preferred") -> str:
     """Return the narrowest and the widest half interval of the gains of some rows."""
-    halves = [_half(_gains(experiment, row, over, column, rule)) for row in rows]
+    halves = [_half(values) for values in _all_gains(experiment, rows, over, column, rule)]
     return f"{min(halves):.1f} to {max(halves):.1f}"
 
 
 def means(experiment: str, rows: Sequence[str], column: str = "", rule: str = "preferred") -> str:
     """Return the lowest and the highest mean score of some rows."""
-    found = [fmean(_values(experiment, row, column, rule).values()) for row in rows]
+    found = [_mean(_values(experiment, row, column, rule).values()) for row in rows]
     return f"{min(found):.1f} to {max(found):.1f}"
 
 
 def between_rules(experiment: str, row: str, rule: str, other: str, column: str = "", digits: int = 0) -> str:
     """Return how many points one decision rule is above another."""
     ours, theirs = (_values(experiment, row, column, one) for one in (rule, other))
-    return f"{fmean(ours.values()) - fmean(theirs.values()):.{digits}f}"
+    return f"{_mean(ours.values()) - _mean(theirs.values()):.{digits}f}"
 
 
 def validation(experiment: str, **settings: Any) -> str:
     """Return the mean score on validation of the candidates with these settings, under the rule it prefers."""
     record = _record(experiment)
     tried = [run for run in [*record["candidates"], *record["superseded"]] if "test" not in run]
-    return f"{100 * fmean(run['liking'] for run in tried if settings.items() <= run['config'].items()):.1f}"
+    return f"{_mean(run['liking'] for run in tried if settings.items() <= run['config'].items()):.1f}"
 
 
 def row_validation(experiment: str, row: str, column: str = "") -> str:
     """Return the mean score of a row on validation, under the rule that validation prefers."""
-    return f"{100 * fmean(run['liking'] for run in _runs(experiment, row, column).values()):.1f}"
+    return f"{_mean(run['liking'] for run in _runs(experiment, row, column).values()):.1f}"
+
+
+def validation_gap(experiment: str, row: str, below: str, column: str = "") -> str:
+    """Return how many points one row is below another on validation."""
+    ours, theirs = (_mean(run["liking"] for run in _runs(experiment, name, column).values()) for name in (row, below))
+    return f"{theirs - ours:.1f}"
 
 
 def constant_seeds(experiment: str, row: str, labels: int) -> str:
@@ -140,11 +153,11 @@ def constant_seeds(experiment: str, row: str, labels: int) -> str:
     return str(sum(run["blind"] == labels for run in _runs(experiment, row, "").values()))
 
 
-def times_as_long(experiment: str, row: str, than: str, column: str = "") -> str:
+def times_as_long(experiment: str, row: str, than: str, column: str = "", digits: int = 1) -> str:
     """Return the shortest and the longest time of a run, over that of another row with the same seed."""
     ours, theirs = (_runs(experiment, one, column) for one in (row, than))
     ratios = [ours[seed]["seconds"] / theirs[seed]["seconds"] for seed in ours if seed in theirs]
-    return f"{min(ratios):.1f} to {max(ratios):.1f}" if len(ratios) > 1 else f"{ratios[0]:.1f}"
+    return " to ".join(f"{ratio:.{digits}f}" for ratio in ([min(ratios), max(ratios)] if len(ratios) > 1 else ratios))
 
 
 # Measurements of benchmarks.
@@ -174,7 +187,9 @@ def loss_ratio(benchmark: str, candidate: str, shape: str) -> str:
 def compared(page: str, caption: str, *cells: str) -> str:
     """Return a cell of a Markdown table: of the first table below a caption, by its row and column."""
     text = (RESULTS / f"{page}.md").read_text().split(caption, 1)[1]
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    ]
     *row, column = cells
     at = lines[0].index(column)
     return next(line[at] for line in lines[2:] if line[: len(row)] == row)
@@ -182,7 +197,7 @@ def compared(page: str, caption: str, *cells: str) -> str:
 
 VOCABULARY: list[Callable[..., str]] = [
     score, scores, mean, gain, more, less, mean_gain, mean_gains, intervals, means, between_rules, validation,
-    row_validation, constant_seeds, times_as_long, ratio, loss_ratios, loss_ratio, compared,
+    row_validation, validation_gap, constant_seeds, times_as_long, ratio, loss_ratios, loss_ratio, compared,
 ]  # fmt: skip
 
 
@@ -201,15 +216,22 @@ def _value(name: str, path: str) -> float:
     return float(value)
 
 
+def _place(row: str, column: str) -> tuple[str, str]:
+    """Return row and column of a name, which is ROW or ROW @ COLUMN."""
+    name, _, other = row.partition(" @ ")
+    return name, other or column
+
+
 def _runs(experiment: str, row: str, column: str) -> dict[int, Any]:
-    """Return runs by seed. "superseded: ROW" names runs of settings that have been replaced."""
-    old = row.startswith("superseded: ")
-    wanted = (row.removeprefix("superseded: "), column)
-    runs = _record(experiment)["superseded" if old else "runs"]
-    found = [run for run in runs if (run.get("row"), run.get("column")) == wanted and "test" in run]
+    """Return the runs of a cell by seed. "superseded: ROW" means runs with settings that have been replaced."""
+    name, column = _place(row.removeprefix("superseded: "), column)
+    runs = _record(experiment)["superseded" if row.startswith("superseded: ") else "runs"]
+    found = [run for run in runs if (run.get("row"), run.get("column")) == (name, column)]
     by_seed = {run["seed"]: run for run in found}
     if not found or len(by_seed) < len(found):
-        raise ValueError(f"{experiment} has {len(found)} runs of {len(by_seed)} seeds in {wanted}.")
+        raise ValueError(
+            f"{experiment} has {len(found)} runs of {len(by_seed)} seeds in row {name!r}, column {column!r}."
+        )
     return by_seed
 
 
@@ -217,27 +239,42 @@ def _values(experiment: str, row: str, column: str, rule: str, label: str = "") 
     found = {}
     for seed, run in _runs(experiment, row, column).items():
         scored = run["test"][run["preferred_rule"] if rule == "preferred" else rule]
-        found[seed] = 100 * (scored["labels"][label] if label else scored["class_balanced_accuracy"])
+        found[seed] = scored["labels"][label] if label else scored["class_balanced_accuracy"]
     return found
 
 
+def _all_gains(experiment: str, rows: Sequence[str], over: str, column: str, rule: str) -> list[list[float]]:
+    """Return the gains of some rows. ``over`` may be " @ COLUMN": the same row in another column."""
+    return [
+        _gains(experiment, row, _place(row, "")[0] + over if over[0] == " " else over, column, rule) for row in rows
+    ]
+
+
 def _gains(experiment: str, row: str, over: str, column: str, rule: str, label: str = "") -> list[float]:
+    """Return differences paired by seed. ``over`` is in the column of ``row``, unless it names its own."""
+    column = _place(row, column)[1]
     one, other = (_runs(experiment, name, column) for name in (row, over))
     if any(one[seed]["data"]["fingerprint"] != other[seed]["data"]["fingerprint"] for seed in one if seed in other):
         raise ValueError(f"{row} and {over} are of different data.")
     ours, theirs = (_values(experiment, name, column, rule, label) for name in (row, over))
-    return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return [round(ours[seed] - theirs[seed], 12) for seed in ours if seed in theirs]  # as the comparison rounds them
 
 
 # Texts.
 
 
+def _mean(values: Iterable[float]) -> float:
+    """Return the mean of fractions in percent."""
+    return 100 * fmean(values)
+
+
 def _half(values: Sequence[float]) -> float:
-    return float(student_t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    """Return half of Student's 95 % interval of the mean, in percent."""
+    return 100 * float(student_t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
 
 
 def _text(values: Sequence[float], sign: str = "", bold: bool = False) -> str:
-    middle, half = fmean(values), _half(values)
+    middle, half = _mean(values), _half(values)
     excludes_zero = bold and abs(middle) > half > 1e-7
     digits = _digits(abs(middle), half) if excludes_zero else 1
     text = f"{round(middle, digits) + 0.0:{sign}.{digits}f} ± {half:.{digits}f}"
@@ -250,7 +287,7 @@ def _digits(middle: float, half: float) -> int:
 
 
 def _one_way(values: Sequence[float], way: str) -> str:
-    if round(fmean(values), 1) < 0:
+    if round(_mean(values), 1) < 0:
         raise ValueError(f"The text says {way}, but the records say the opposite.")
     return _text(values, bold=True)
 
