@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench docs format clean
+.PHONY: help demo test check bench docs numbers format clean
 
 help:
 	@echo "make demo    train four methods on imbalanced digits and compare them (half a minute)"
@@ -14,6 +14,7 @@ help:
 	@echo "make check   formatting, lint, types, documentation and its examples: what CI asks for, with the tests"
 	@echo "make bench   time the loss beside what one could use instead"
 	@echo "make docs    build the documentation into docs/_build/html"
+	@echo "make numbers write the numbers of README.md and docs/ from results/"
 	@echo "make format  let ruff mend what it can"
 	@echo "make clean   remove the virtual environment and everything built"
 
@@ -42,6 +43,9 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+numbers: $(READY)
+	$(BIN)/python tests/project/page_numbers.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

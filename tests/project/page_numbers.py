@@ -6,9 +6,9 @@ A number in a sentence names its source in a comment right after it, which no re
 
     CRL gains +0.2 ± 0.2<!--= gain("celeba", "CRL, class level", "DeepID2") --> points.
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``. Its text is in ``docs/tables.txt``, with an expression in
-braces for each number. Expressions call the functions below. ``tests/project/test_numbers.py`` fails when a page differs from
-what this script writes, and when a page has an interval without a source.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``. Its text is in ``docs/tables.txt``, with an
+expression in braces for each number. Expressions call the functions below. ``test_numbers.py`` fails when a page
+differs from what this script writes, and when a page has an interval without a source.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from typing import Any
 
 from scipy.stats import t as student_t
 
+from rectifier.methods import METHODS
+from rectifier.networks.registry import NETWORKS
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -38,10 +41,7 @@ Values = dict[int, float]
 
 def main() -> None:
     for page in PAGES:
-        text = page.read_text()
-        if (new := written(text)) != text:
-            page.write_text(new)
-            print(page.relative_to(ROOT))
+        page.write_text(written(page.read_text()))
 
 
 def written(text: str) -> str:
@@ -57,10 +57,9 @@ def _with_value(found: re.Match[str]) -> str:
 
 
 def table(name: str) -> str:
-    sections = re.split(r"^\[(\S+)\]\n", TABLES.read_text(), flags=re.MULTILINE)
-    return re.sub(
-        r"\{(.+?)\}", lambda found: evaluate(found[1]), dict(zip(sections[1::2], sections[2::2]))[name].strip()
-    )
+    _, *sections = re.split(r"^\[(\S+)\]\n", TABLES.read_text(), flags=re.MULTILINE)
+    text = dict(zip(sections[::2], sections[1::2], strict=True))[name]
+    return re.sub(r"\{(.+?)\}", lambda found: evaluate(found[1]), text.strip())
 
 
 def evaluate(expression: str) -> str:
@@ -181,23 +180,26 @@ def loss_ratio(benchmark: str, candidate: str, shape: str) -> str:
     return _two_digits(next(row["ratio"] for row in rows if row["shape"].startswith(shape)))
 
 
-# Tables that `rectifier compare` wrote.
+# What there is to choose from.
 
 
-def compared(page: str, caption: str, *cells: str) -> str:
-    """Return a cell of a Markdown table: of the first table below a caption, by its row and column."""
-    text = (RESULTS / f"{page}.md").read_text().split(caption, 1)[1]
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
-    ]
-    *row, column = cells
-    at = lines[0].index(column)
-    return next(line[at] for line in lines[2:] if line[: len(row)] == row)
+def how_many(kind: str) -> str:
+    return str(len({"methods": METHODS, "networks": NETWORKS}[kind]))
+
+
+# Tables on pages of results/.
+
+
+def cell(page: str, number: int, row: str, column: str) -> str:
+    """Return a cell of the table with this number, from 0, on a page of results/."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", (RESULTS / f"{page}.md").read_text(), re.MULTILINE)
+    heads, _, *rows = [[text.strip() for text in line.strip("|").split("|")] for line in tables[number].splitlines()]
+    return next(texts[heads.index(column)] for texts in rows if texts[0] == row)
 
 
 VOCABULARY: list[Callable[..., str]] = [
     score, scores, mean, gain, more, less, mean_gain, mean_gains, intervals, means, between_rules, validation,
-    row_validation, validation_gap, constant_seeds, times_as_long, ratio, loss_ratios, loss_ratio, compared,
+    row_validation, validation_gap, constant_seeds, times_as_long, ratio, loss_ratios, loss_ratio, how_many, cell,
 ]  # fmt: skip
 
 
@@ -229,9 +231,7 @@ def _runs(experiment: str, row: str, column: str) -> dict[int, Any]:
     found = [run for run in runs if (run.get("row"), run.get("column")) == (name, column)]
     by_seed = {run["seed"]: run for run in found}
     if not found or len(by_seed) < len(found):
-        raise ValueError(
-            f"{experiment} has {len(found)} runs of {len(by_seed)} seeds in row {name!r}, column {column!r}."
-        )
+        raise ValueError(f"{experiment} has {len(found)} runs with {len(by_seed)} seeds in {name!r}, {column!r}.")
     return by_seed
 
 
@@ -245,9 +245,8 @@ def _values(experiment: str, row: str, column: str, rule: str, label: str = "") 
 
 def _all_gains(experiment: str, rows: Sequence[str], over: str, column: str, rule: str) -> list[list[float]]:
     """Return the gains of some rows. ``over`` may be " @ COLUMN": the same row in another column."""
-    return [
-        _gains(experiment, row, _place(row, "")[0] + over if over[0] == " " else over, column, rule) for row in rows
-    ]
+    bases = [_place(row, column)[0] + over if over.startswith(" @ ") else over for row in rows]
+    return [_gains(experiment, row, base, column, rule) for row, base in zip(rows, bases, strict=True)]
 
 
 def _gains(experiment: str, row: str, over: str, column: str, rule: str, label: str = "") -> list[float]:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from project.page_numbers import PAGES, TABLE, VALUE, compared, gain, score, written
+from project.page_numbers import PAGES, TABLE, VALUE, cell, gain, score, written
 
 
 def test_pages_have_the_numbers_of_the_records() -> None:
@@ -28,13 +28,12 @@ def test_every_source_follows_a_number() -> None:
         assert text.count("<!--=") == len(VALUE.findall(text)), page.name
 
 
-@pytest.mark.parametrize("rule", ["argmax", "preferred"])
-def test_scores_and_gains_are_those_of_the_experiments_own_page(rule: str) -> None:
-    caption = {"argmax": "## Argmax", "preferred": "## Under the rule"}[rule]
+@pytest.mark.parametrize(("number", "rule"), [(0, "argmax"), (1, "prior"), (2, "tuned"), (3, "preferred")])
+def test_scores_and_gains_are_those_of_the_experiments_own_page(number: int, rule: str) -> None:
+    name = "cifar100-chosen"
     for column in ("CifarNet", "ResNet32"):
-        assert score("cifar100-chosen", "CRL", column, rule) == compared("cifar100-chosen", caption, "CRL", column)
-        own = compared("cifar100-chosen", caption, "CRL, gain", column)
-        assert gain("cifar100-chosen", "CRL", "CE", column, rule) == own
+        assert score(name, "CRL", column, rule) == cell(name, number, "CRL", column)
+        assert gain(name, "CRL", "CE", column, rule) == cell(name, number, "CRL, gain", column)
 
 
 def test_a_wrong_number_is_replaced_and_the_text_around_it_stays() -> None:

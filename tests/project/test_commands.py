@@ -1,0 +1,48 @@
+"""Commands that README.md and docs/ show exist, with their options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from typer.main import get_command
+
+from project.page_numbers import PAGES
+from rectifier.cli.app import app
+
+VERBS = get_command(app).commands  # type: ignore[attr-defined]
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the words of each ``rectifier`` command in shell blocks and in inline code, after ``rectifier``."""
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    lines += [code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", prose)]
+    found = [re.search(r"^rectifier +(.*)|\$\(which rectifier\) +(.*)", line) for line in lines]
+    return [shlex.split(one[1] or one[2], comments=True) for one in found if one]
+
+
+def unknown(words: list[str]) -> str | None:
+    """Return the verb or the option of a command that does not exist."""
+    verb, *rest = words
+    if verb not in VERBS:
+        return None if verb in ("VERB", "--version") else verb
+    options = {name for parameter in VERBS[verb].params for name in parameter.opts}
+    return next((word for word in rest if word.startswith("--") and word.partition("=")[0] not in options), None)
+
+
+def test_every_command_of_the_pages_exists() -> None:
+    for page in PAGES:
+        for words in commands(page.read_text()):
+            assert unknown(words) is None, f"{page.name}: rectifier {' '.join(words)}"
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    text = "Use `rectifier tain --data x`.\n\n```bash\nrectifier train --dta x  # a comment\nls\n```\n"
+    assert [unknown(words) for words in commands(text)] == ["--dta", "tain"]
+
+
+def test_the_pages_show_the_verbs() -> None:
+    shown = {words[0] for page in PAGES for words in commands(page.read_text())}
+    assert set(VERBS) <= shown, set(VERBS) - shown
