@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from project.page_numbers import PAGES
 from rectifier.cli.app import app
+from rectifier.methods import METHODS
 
 VERBS = get_command(app).commands  # type: ignore[attr-defined]
 
@@ -46,3 +47,14 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 def test_the_pages_show_the_verbs() -> None:
     shown = {words[0] for page in PAGES for words in commands(page.read_text())}
     assert set(VERBS) <= shown, set(VERBS) - shown
+
+
+def test_the_page_of_methods_names_their_options() -> None:
+    page = next(page.read_text() for page in PAGES if page.name == "methods.md")
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page.partition("## Options")[2].partition("## ")[0], re.MULTILINE)
+    shown: set[str] = set()
+    for first, second in rows:
+        own = {option for name in re.findall(r"`(.+?)`", first) for option in METHODS[name].options}
+        assert own == set(re.findall(r"`(\w+)`", second)) - set(METHODS), first
+        shown |= own
+    assert all(set(method.options) <= shown for method in METHODS.values())
