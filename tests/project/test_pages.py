@@ -1,4 +1,4 @@
-"""Commands that README.md and docs/ show exist, with their options."""
+"""What README.md, docs/ and CONTRIBUTING.md name exists: commands, options, files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 
 from typer.main import get_command
 
-from project.page_numbers import PAGES
+from project.page_numbers import PAGES, ROOT
 from rectifier.cli.app import app
 from rectifier.methods import METHODS
 
@@ -58,3 +58,11 @@ def test_the_page_of_methods_names_their_options() -> None:
         assert own == set(re.findall(r"`(\w+)`", second)) - set(METHODS), first
         shown |= own
     assert all(set(method.options) <= shown for method in METHODS.values())
+
+
+def test_files_that_contributors_are_sent_to_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:src|tests|docs|benchmarks|experiments|results)/[\w./]*)`", text)
+    assert named
+    for path in named:
+        assert (ROOT / path).exists(), path
