@@ -86,6 +86,10 @@ def mean(experiment: str, row: str, column: str = "", rule: str = "preferred") -
     return f"{_mean(_values(experiment, row, column, rule).values()):.1f}"
 
 
+def seeds(experiment: str, row: str, column: str = "") -> str:
+    return str(len(_runs(experiment, row, column)))
+
+
 def gain(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
     """Return the difference paired by seed, with its sign; bold where its interval excludes 0."""
     return _text(_gains(experiment, row, over, column, rule), sign="+", bold=True)
@@ -198,7 +202,7 @@ def cell(page: str, number: int, row: str, column: str) -> str:
 
 
 VOCABULARY: list[Callable[..., str]] = [
-    score, scores, mean, gain, more, less, mean_gain, mean_gains, intervals, means, between_rules, validation,
+    score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, means, between_rules, validation,
     row_validation, validation_gap, constant_seeds, times_as_long, ratio, loss_ratios, loss_ratio, how_many, cell,
 ]  # fmt: skip
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from project.page_numbers import PAGES, TABLE, VALUE, cell, gain, score, written
+from project.page_numbers import PAGES, TABLE, TABLES, VALUE, cell, gain, score, written
 
 
 def test_pages_have_the_numbers_of_the_records() -> None:
@@ -17,9 +17,14 @@ def test_pages_have_the_numbers_of_the_records() -> None:
 
 
 def test_every_interval_has_a_source() -> None:
-    for page in PAGES:
+    for page in [*PAGES, TABLES]:
         rest = VALUE.sub("", TABLE.sub("", page.read_text()))
         assert not re.findall(r".*\d\s*±\s*\d.*", rest), f"{page.name}: name the source of these numbers"
+
+
+def test_every_table_is_on_a_page() -> None:
+    shown = {name for page in PAGES for name in TABLE.findall(page.read_text())}
+    assert shown == set(re.findall(r"^\[(\S+)\]$", TABLES.read_text(), re.MULTILINE))
 
 
 def test_every_source_follows_a_number() -> None:

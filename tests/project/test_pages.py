@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pkgutil import resolve_name
 
 from typer.main import get_command
 
@@ -58,6 +59,12 @@ def test_the_page_of_methods_names_their_options() -> None:
         assert own == set(re.findall(r"`(\w+)`", second)) - set(METHODS), first
         shown |= own
     assert all(set(method.options) <= shown for method in METHODS.values())
+
+
+def test_names_of_the_package_exist() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for name in re.findall(r"`(rectifier(?:\.\w+)+)", page.read_text()):
+            resolve_name(name)
 
 
 def test_files_that_contributors_are_sent_to_exist() -> None:
