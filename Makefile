@@ -1,5 +1,5 @@
-# Every target sets up what it needs: a virtual environment in .venv with the tested versions of constraints.txt.
-# Nothing but Python 3.11 or newer (PYTHON=...) and pip is asked for.
+# Every target first creates a virtual environment in .venv, with the tested versions of constraints.txt.
+# This needs Python 3.11 or newer (PYTHON=...) and pip.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,11 +11,11 @@ READY := $(VENV)/.ready
 help:
 	@echo "make demo    train four methods on imbalanced digits and compare them (half a minute)"
 	@echo "make test    run every test"
-	@echo "make check   formatting, lint, types, documentation and its examples: what CI asks for, with the tests"
-	@echo "make bench   time the loss beside what one could use instead"
+	@echo "make check   check formatting, lint, types, documentation and its examples"
+	@echo "make bench   time the loss and its alternatives"
 	@echo "make docs    build the documentation into docs/_build/html"
 	@echo "make numbers write the numbers of README.md and docs/ from results/"
-	@echo "make format  let ruff mend what it can"
+	@echo "make format  let ruff fix what it can"
 	@echo "make clean   remove the virtual environment and everything built"
 
 $(READY): pyproject.toml constraints.txt
