@@ -14,6 +14,7 @@ def test_pages_have_the_numbers_of_the_records() -> None:
         text = page.read_text()
         for now, then in zip(written(text).splitlines(), text.splitlines(), strict=False):
             assert now == then, f"{page.name} differs from results/: run make numbers"
+        assert written(text) == text, page.name
 
 
 def test_every_interval_has_a_source() -> None:
