@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from inspect import signature
 from pkgutil import resolve_name
 
 from typer.main import get_command
 
 from project.page_numbers import PAGES, ROOT
 from rectifier.cli.app import app
+from rectifier.data.sources import SOURCES
+from rectifier.data.table import read_table
 from rectifier.methods import METHODS
 
 VERBS = get_command(app).commands  # type: ignore[attr-defined]
@@ -50,15 +53,33 @@ def test_the_pages_show_the_verbs() -> None:
     assert set(VERBS) <= shown, set(VERBS) - shown
 
 
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the tables below a heading of a page in docs/, without their first lines."""
+    text = (ROOT / "docs" / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return [line.strip("| ").split(" | ") for line in re.findall(r"^\| `.*", text, re.MULTILINE)]
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([\w-]+)", cell)
+
+
 def test_the_page_of_methods_names_their_options() -> None:
-    page = next(page.read_text() for page in PAGES if page.name == "methods.md")
-    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page.partition("## Options")[2].partition("## ")[0], re.MULTILINE)
     shown: set[str] = set()
-    for first, second in rows:
-        own = {option for name in re.findall(r"`(.+?)`", first) for option in METHODS[name].options}
-        assert own == set(re.findall(r"`(\w+)`", second)) - set(METHODS), first
+    for first, second in rows("methods.md", "Options"):
+        own = {option for name in code(first) for option in METHODS[name].options}
+        assert own == set(code(second)) - set(METHODS), first
         shown |= own
     assert all(set(method.options) <= shown for method in METHODS.values())
+
+
+def test_the_page_of_data_names_the_options_of_every_reader() -> None:
+    shown = {name: code(options) for names, *_, options in rows("data.md", "Benchmarks") for name in code(names)}
+    assert set(shown) == set(SOURCES)
+    for name, source in SOURCES.items():
+        own = set(signature(source.read).parameters) - {"root"}
+        assert own <= set(shown[name]), name
+    table = {option for first, *_ in rows("data.md", "Your own images") for option in code(first)}
+    assert table == set(signature(read_table).parameters) - {"path", "images"}
 
 
 def test_names_of_the_package_exist() -> None:
