@@ -1,20 +1,21 @@
-# Every target sets up what it needs: a virtual environment in .venv with the tested versions of constraints.txt.
-# Nothing but Python 3.11 or newer (PYTHON=...) and pip is asked for.
+# Every target first creates a virtual environment in .venv, with the tested versions of constraints.txt.
+# This needs Python 3.11 or newer (PYTHON=...) and pip.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench docs format clean
+.PHONY: help demo test check bench docs numbers format clean
 
 help:
 	@echo "make demo    train four methods on imbalanced digits and compare them (half a minute)"
 	@echo "make test    run every test"
-	@echo "make check   formatting, lint, types, documentation and its examples: what CI asks for, with the tests"
-	@echo "make bench   time the loss beside what one could use instead"
+	@echo "make check   check formatting, lint, types, documentation and its examples"
+	@echo "make bench   time the loss and its alternatives"
 	@echo "make docs    build the documentation into docs/_build/html"
-	@echo "make format  let ruff mend what it can"
+	@echo "make numbers write the numbers of README.md and docs/ from results/"
+	@echo "make format  let ruff fix what it can"
 	@echo "make clean   remove the virtual environment and everything built"
 
 $(READY): pyproject.toml constraints.txt
@@ -42,6 +43,9 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+numbers: $(READY)
+	$(BIN)/python tests/project/page_numbers.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

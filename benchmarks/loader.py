@@ -1,15 +1,13 @@
-"""Images per second into a consumer shaped like a network's first layer, beside the plain way; the store; memory.
+"""Images per second into a small convolution, compared with plain PyTorch; the time to build a store; memory.
 
     python benchmarks/loader.py [--device cuda] [--data-root DIR] [--rounds 3] [--json FILE]
 
-The plain way is a Dataset that decodes with pillow, crops and flips sample by sample, and a DataLoader with one worker
-per core. With --data-root the data are CIFAR-100 and CelebA from there; without it, generated images of their sizes.
+Plain PyTorch is a Dataset that decodes with pillow, crops and flips sample by sample, and a DataLoader with one worker
+per core. The data are CIFAR-100 and CelebA from --data-root, or generated images of their sizes without it.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
@@ -30,7 +28,7 @@ from plain import plain_loader
 from rich.console import Console
 from rich.table import Table
 
-from rectifier._base import console as messages
+from rectifier import LabelSpace, quiet
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Loader
@@ -47,7 +45,7 @@ def cifar_data(root: Path | None) -> ImageData:
 
 
 def celeba_data(root: Path | None, folder: Path) -> ImageData:
-    """CelebA's training part, or as many drawn images of that size in JPEG files."""
+    """Return CelebA's training split, or drawn images of that size in JPEG files."""
     if root:
         return open_data("celeba", root=root).part("train")
     drawn = open_data("shapes:samples=20000,size=78x64").part("train")
@@ -60,14 +58,14 @@ def celeba_data(root: Path | None, folder: Path) -> ImageData:
 
 
 def consumer(device: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A strided convolution: reads every pixel and costs little."""
+    """Return a strided convolution, which reads every pixel and costs little."""
     layer = torch.nn.Conv2d(3, 16, 4, stride=4).to(device, memory_format=torch.channels_last)
     return lambda images: layer(images).mean()
 
 
 def images_per_second(loader: Iterable[Any], device: str, most: int) -> float:
     consume = consumer(device)
-    time.sleep(0.5)  # until the processes of the candidate before have come to rest
+    time.sleep(0.5)  # the processes of the previous candidate end
     seen, total = 0, torch.zeros((), device=device)
     start = time.perf_counter()
     with torch.inference_mode():
@@ -82,7 +80,7 @@ def images_per_second(loader: Iterable[Any], device: str, most: int) -> float:
 
 
 def side_by_side(candidates: dict[str, tuple[Iterable[Any], int]], device: str, rounds: int) -> dict[str, float]:
-    """Median images per second of each; they take turns in changing order."""
+    """Return the median images per second of each. They take turns in changing order."""
     order = random.Random(0)
     for loader, most in candidates.values():
         images_per_second(loader, device, most // 4)
@@ -102,10 +100,7 @@ def compare(raw: ImageData, decoded: ImageData, device: str, rounds: int) -> dic
     size = decoded.images.shape[:2]  # type: ignore[attr-defined]
     return side_by_side(
         {
-            "plain": (
-                plain_loader(raw, size, normalisation, batch=BATCH, workers=workers, pin=cuda),
-                some,
-            ),
+            "plain": (plain_loader(raw, size, normalisation, batch=BATCH, workers=workers, pin=cuda), some),
             "ours, resident": (_Endless(Loader(decoded, "train", BATCH, mode="resident", **options)), many),
             "ours, streamed": (_Endless(Loader(decoded, "train", BATCH, mode="streamed", **options)), many),
         },
@@ -115,7 +110,7 @@ def compare(raw: ImageData, decoded: ImageData, device: str, rounds: int) -> dic
 
 
 class _Endless:
-    """Epoch after epoch: ours are over before a clock has measured them."""
+    """Epoch after epoch: one of ours is too short to measure."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -135,15 +130,15 @@ def store_seconds(raw: ImageData, folder: Path, workers: int) -> float:
 MEMORY = """
 import sys, torch
 from pathlib import Path
-from rectifier import console
+from rectifier import quiet
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.loader import Loader
-from rectifier.data.store import open_store
+from rectifier.data.store.build import open_store
 torch.set_num_threads(1)
 def resident():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
-with console.quiet():
+with quiet():
     start = resident()
     data = open_store(sys.argv[1])
     before = resident()
@@ -156,7 +151,7 @@ print(before - start, most - before)
 
 
 def memory_mib(folder: Path, samples: int) -> dict[str, float]:
-    """Build a store of so many images; what opening it, and then streaming it, adds to a process's resident memory."""
+    """Build a store of so many images. Return the resident memory that opening and then streaming it adds."""
     write_store(folder, samples)
     found = subprocess.run([sys.executable, "-c", MEMORY, str(folder)], capture_output=True, text=True, check=True)
     shutil.rmtree(folder)
@@ -165,7 +160,7 @@ def memory_mib(folder: Path, samples: int) -> dict[str, float]:
 
 
 def write_store(folder: Path, samples: int) -> None:
-    """A store of so many links to a few image files: quick to write, and as large as any."""
+    """Write a store from so many links to a few image files: quick to write, and as large as any."""
     pictures = folder.with_name("pictures")
     shutil.rmtree(pictures, ignore_errors=True)
     pictures.mkdir()
@@ -177,8 +172,6 @@ def write_store(folder: Path, samples: int) -> None:
     for number, path in enumerate(paths):
         (pictures / path).symlink_to(pictures / f"{number % 50}.bmp")
     targets = torch.from_numpy(np.arange(samples) % 2)[:, None].repeat(1, 40)
-    from rectifier.labels.space import LabelSpace
-
     space = LabelSpace.from_names({f"attribute {a}": ["no", "yes"] for a in range(40)})
     ids = tuple(map(str, range(samples)))
     split = torch.zeros(samples, dtype=torch.int64)
@@ -186,18 +179,10 @@ def write_store(folder: Path, samples: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
+    parser = measure.parser(__doc__, rounds=3)
     parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="also write every number to this file")
-    arguments = parser.parse_args()
-    cuda = arguments.device != "cpu"
-    if cuda and not torch.cuda.is_available():
-        parser.error("no CUDA device is available here")
-    screen = Console()
-    cores = len(os.sched_getaffinity(0))
-    screen.print(f"{measure.hardware(cuda)}, {cores} cores\ncommit {measure.commit()}, median of {arguments.rounds}")
+    arguments = measure.arguments(parser)
+    cuda, cores = arguments.device != "cpu", len(os.sched_getaffinity(0))
     result: dict[str, Any] = {
         "hardware": measure.hardware(cuda),
         "cores": cores,
@@ -205,7 +190,9 @@ def main() -> None:
         "rounds": arguments.rounds,
         "data": "CIFAR-100 and CelebA" if arguments.data_root else "generated",
     }
-    with tempfile.TemporaryDirectory() as folder, messages.quiet():
+    screen = Console()
+    screen.print(f"{result['hardware']}, {cores} cores\ncommit {result['commit']}, median of {arguments.rounds}")
+    with tempfile.TemporaryDirectory() as folder, quiet():
         work = Path(folder)
         cifar = cifar_data(arguments.data_root)
         result["cifar100"] = compare(cifar, cifar, arguments.device, arguments.rounds)
@@ -227,9 +214,8 @@ def main() -> None:
     screen.print(f"Store: {listed}; two are {result['store_speedup']:.2f} times as fast as one.")
     for samples, added in result.get("memory_mib", {}).items():
         what = ", ".join(f"{name} {mib:.0f} MiB" for name, mib in added.items())
-        screen.print(f"Resident memory that {samples:,} images with 40 labels add: {what}.")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        screen.print(f"Resident memory added by {samples:,} images with 40 labels: {what}.")
+    measure.save(arguments.json, result)
 
 
 if __name__ == "__main__":

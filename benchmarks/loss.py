@@ -1,18 +1,16 @@
-"""Time and memory of the Class Rectification Loss, forward and backward, beside what one could use instead.
+"""Time and memory of the Class Rectification Loss, forward and backward, compared with alternatives.
 
     python benchmarks/loss.py [--device cuda] [--rounds 30] [--json FILE]
 
-All candidates of a row take turns in one run; ratios are to ours with scope "minority".
+All candidates of a design take turns in one run. Ratios are to our loss with scope "minority".
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
+from itertools import product
 
 import measure
 import rivals
@@ -35,7 +33,7 @@ COMPARISONS = ("relative", "absolute", "distribution")
 
 
 def batch(sizes: list[int], samples: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Long-tailed targets (class i as often as 1 / (i + 1)), logits of a half-trained network, 64-d features."""
+    """Return long-tailed targets (class i as often as 1 / (i + 1)), half-trained logits and 64-d features."""
     g = torch.Generator().manual_seed(0)
     targets = torch.stack(
         [torch.multinomial(1 / torch.arange(1, size + 1.0), samples, True, generator=g) for size in sizes], 1
@@ -74,43 +72,26 @@ def candidates(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--json", type=Path, help="also write every number to this file")
-    arguments = parser.parse_args()
-    cuda = arguments.device == "cuda"
-    if cuda and not torch.cuda.is_available():
-        parser.error("no CUDA device is available here")
-    console = Console()
-    console.print(f"{measure.hardware(cuda)}\ncommit {measure.commit()}, median of {arguments.rounds} rounds")
+    given = measure.arguments(measure.parser(__doc__, rounds=30))
+    cuda = given.device == "cuda"
+    console, facts, rows = Console(), measure.facts(cuda), []
+    console.print(f"{facts['hardware']}\ncommit {facts['commit']}, median of {given.rounds} rounds")
     if not find_spec("pytorch_metric_learning"):
         console.print("pytorch-metric-learning is not installed and left out")
-    rows = []
     for shape, (sizes, samples) in SHAPES.items():
         table = Table("design", "candidate", "ms", "ratio to ours", "peak MiB", title=shape, title_justify="left")
-        for level in LEVELS:
-            for comparison in COMPARISONS:
-                small = shape.startswith("small")
-                runs = candidates(sizes, samples, level, comparison, arguments.device, small)
-                times = measure.milliseconds(runs, arguments.rounds, cuda)
-                for name, run in runs.items():
-                    memory = measure.peak_bytes(run, cuda) / 2**20
-                    ratio = times[name] / times["ours"]
-                    table.add_row(
-                        f"{level} {comparison}" if name == "ours" else "",
-                        name,
-                        f"{times[name]:.2f}",
-                        f"{ratio:.2f}",
-                        f"{memory:.1f}",
-                        end_section=name == list(runs)[-1],
-                    )
-                    row = {"shape": shape, "level": level, "comparison": comparison, "candidate": name}
-                    rows.append(row | {"ms": times[name], "ratio": ratio, "peak_mib": memory})
+        for level, comparison in product(LEVELS, COMPARISONS):
+            runs = candidates(sizes, samples, level, comparison, given.device, small=shape.startswith("small"))
+            times = measure.milliseconds(runs, given.rounds, cuda)
+            for name, run in runs.items():
+                memory, ratio = measure.peak_bytes(run, cuda) / 2**20, times[name] / times["ours"]
+                design = f"{level} {comparison}" if name == "ours" else ""
+                table.add_row(design, name, f"{times[name]:.2f}", f"{ratio:.2f}", f"{memory:.1f}")
+                row = {"shape": shape, "level": level, "comparison": comparison, "candidate": name}
+                rows.append(row | {"ms": times[name], "ratio": ratio, "peak_mib": memory})
+            table.add_section()
         console.print(table)
-    if arguments.json:
-        header = {"hardware": measure.hardware(cuda), "commit": measure.commit(), "rounds": arguments.rounds}
-        arguments.json.write_text(json.dumps(header | {"rows": rows}, indent=1) + "\n")
+    measure.save(given.json, facts, {"rounds": given.rounds, "rows": rows})
 
 
 if __name__ == "__main__":

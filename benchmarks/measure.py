@@ -1,25 +1,53 @@
-"""Time and peak memory of a function, side by side with others."""
+"""What all benchmarks share: options, facts about the machine, time and peak memory of functions that take turns."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import random
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 
+def parser(about: str | None, rounds: int, devices: Sequence[str] = ("cpu", "cuda")) -> argparse.ArgumentParser:
+    """Return a parser with the options of every benchmark; the first device is the default."""
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--device", choices=devices, default=devices[0])
+    made.add_argument("--rounds", type=int, default=rounds, help="measurements, of which the median counts")
+    made.add_argument("--json", type=Path, help="also write every number to this file")
+    return made
+
+
+def arguments(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parse the command line. Choose the fastest kernels on a GPU, and end where there is none."""
+    given = made.parse_args()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        made.error("no CUDA device is available here")
+    torch.backends.cudnn.benchmark = True
+    return given
+
+
+def save(path: Path | None, *values: Mapping[str, Any]) -> None:
+    """Write facts and numbers as one JSON object, if a file is given."""
+    if path is not None:
+        joined = {key: value for one in values for key, value in one.items()}
+        path.write_text(json.dumps(joined, indent=1) + "\n")
+
+
 def milliseconds(candidates: dict[str, Callable[[], object]], rounds: int, cuda: bool) -> dict[str, float]:
     """Return the median time of each candidate.
 
-    All take turns, so that a slow moment hits all of them, and in changing order, so that none always follows the one
-    that leaves the caches cold.
+    All take turns, so that a slow moment hits all of them. The order changes, so that none always follows the one that
+    leaves the caches cold.
     """
     order = random.Random(0)
     for run in candidates.values():
@@ -39,7 +67,7 @@ def milliseconds(candidates: dict[str, Callable[[], object]], rounds: int, cuda:
 
 
 def peak_bytes(run: Callable[[], object], cuda: bool) -> int:
-    """Return how far memory rises above what is held before the call."""
+    """Return how far memory rises during a call."""
     if cuda:
         torch.cuda.synchronize()
         held = torch.cuda.memory_allocated()
@@ -72,15 +100,19 @@ def captured(run: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
+def facts(cuda: bool) -> dict[str, str]:
+    return {"hardware": hardware(cuda), "commit": commit()}
+
+
 def hardware(cuda: bool) -> str:
     name = torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} CPU threads, {_processor()}"
     return f"{name}, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 def commit() -> str:
-    """Return the commit of this checkout, marked where files differ from it; RECTIFIER_COMMIT overrides."""
-    if told := os.environ.get("RECTIFIER_COMMIT"):
-        return told
+    """Return the commit of this checkout, marked if files differ from it. RECTIFIER_COMMIT overrides it."""
+    if given := os.environ.get("RECTIFIER_COMMIT"):
+        return given
     here = Path(__file__).parent
     found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True)
     return found.stdout.strip() or "unknown"

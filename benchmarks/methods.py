@@ -1,39 +1,29 @@
-"""What each method costs: its training step beside that of cross-entropy, and rectification beside LMLE.
+"""Cost of each method: its training step compared with cross-entropy's, and whole trainings with CRL and LMLE.
 
     python benchmarks/methods.py [--device cuda] [--json FILE]
 
-Steps: forward, loss, backward and optimizer on a fixed batch, as the engine takes them (captured on a GPU), for every
-method whose step can differ from cross-entropy's. Samplers, decision rules and what is done after training leave the
-step as it is and are not listed.
+Steps: forward, loss, backward and optimizer on a fixed batch, as in training (captured on a GPU), for every method
+whose step can differ from cross-entropy's. Samplers, decision rules and work after training do not change the step.
 
-Trainings: cross-entropy, rectification and LMLE for the same number of batches of the same size, from the first step to
-the scores; LMLE's time holds its rounds of clustering and the search for quintuplets.
+Trainings: cross-entropy, CRL and LMLE for the same number of batches of the same size, from the first step to the
+scores. LMLE's time includes clustering and the search for quintuplets.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import measure
-import torch
+from engine_steps import BATCH, SHAPES, TIMED, engine_step, made_batch, make_fabric, step_milliseconds
 from lightning.fabric import Fabric
 from rich.console import Console
 from rich.table import Table
 
-from rectifier import LabelSpace, build_network
-from rectifier._base import console
-from rectifier.methods import METHODS, Method, build_mixing, build_objective, needed_of_network
-from rectifier.training import train
-from rectifier.training.config import Config
-from rectifier.training.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
-from rectifier.training.engine.tally import Tally
-from training import BATCH, SHAPES, counts_of, made_batch, step_milliseconds
+from rectifier import Config, quiet, train
+from rectifier.methods import METHODS, Method
 
 OF_A_STEP = ("loss", "weights", "rectification", "objective", "mixing", "classifier")
 TRAINED = ("ce", "crl", "lmle")
@@ -46,22 +36,10 @@ def changes_the_step(method: Method) -> bool:
 
 def step_of(fabric: Fabric, network: str, name: str) -> Callable[[], object]:
     """Return the engine's step with a method, on a fixed batch."""
-    sizes, shape = SHAPES[network]
-    space, counts, device = LabelSpace.from_sizes(sizes), counts_of(sizes), fabric.device
-    options = {"eta": 0.5} if METHODS[name].rectification else {}
-    bare = build_network(network, space, shape, seed=0, **needed_of_network(name, {}))
-    bare = bare.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    objective = build_objective(name, counts, space, **options).to(device)
-    if hasattr(objective, "set_progress"):
-        objective.set_progress(0.9)  # LMLE begins with cross-entropy
-    mixing = build_mixing(name, counts, space, {})
-    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, Config("digits"), 0.01))
-    parts = Trained(bare, wrapped, optimizer, objective, None if mixing is None else mixing.to(device))
-    eager = EagerStep(fabric, parts, None, Tally(len(sizes), device))
-    step = CapturedStep(eager, may_give_up=True) if device.type == "cuda" else eager
-    batch = made_batch(sizes, shape, device)
-    if name == "lmle":  # five samples a quintuplet
-        batch = type(batch)(*(tensor[: BATCH // 5 * 5] for tensor in batch))
+    step = engine_step(fabric, network, name, () if fabric.device.type == "cuda" else None, may_give_up=True)
+    samples = BATCH // 5 * 5 if name == "lmle" else BATCH  # a quintuplet has five samples
+    batch = made_batch(network, fabric.device)
+    batch = type(batch)(*(tensor[:samples] for tensor in batch))
     return lambda: step([batch], 0.01)
 
 
@@ -69,15 +47,15 @@ def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
     """Return milliseconds by network and method."""
     names = ["ce", *(name for name, method in METHODS.items() if changes_the_step(method))]
     found = {}
-    for network, (sizes, _) in SHAPES.items():
-        fitting = [name for name in names if name != "asymmetric" or set(sizes) == {2}]
+    for network in TIMED:
+        fitting = [name for name in names if name != "asymmetric" or set(SHAPES[network][0]) == {2}]
         steps = {name: step_of(fabric, network, name) for name in fitting}
         found[network] = step_milliseconds(steps, rounds, fabric.device.type == "cuda")
     return found
 
 
 def time_trainings(device: str, epochs: int) -> Iterator[tuple[str, float]]:
-    """Yield the seconds of whole trainings of DeepID2 that see as many batches."""
+    """Yield the seconds of whole trainings of DeepID2 with equally many batches."""
     settings = {"network": "deepid2", "batch_size": 255, "epochs": epochs, "accelerator": device, "tensorboard": False}
     with tempfile.TemporaryDirectory() as folder:
         for name in TRAINED:
@@ -95,32 +73,20 @@ def show(screen: Console, found: dict[str, Any]) -> None:
         screen.print(table)
     times = found["trainings"]
     for name, taken in times.items():
-        screen.print(f"training with {name}: {taken / times['crl']:.2f} times rectification")
+        screen.print(f"training with {name}: {taken / times['crl']:.2f} times CRL")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=10, help="of the whole trainings")
-    parser.add_argument("--json", type=Path, help="also write every number to this file")
-    given = parser.parse_args()
-    cuda = given.device == "cuda"
-    torch.backends.cudnn.benchmark = True
-    fabric = Fabric(accelerator=given.device, devices=1, precision="bf16-mixed" if cuda else "32-true")
-    facts = {"hardware": measure.hardware(cuda=cuda), "commit": measure.commit(), "rounds": given.rounds}
+    parser = measure.parser(__doc__, rounds=10)
+    parser.add_argument("--epochs", type=int, default=10, help="epochs of the whole trainings")
+    given = measure.arguments(parser)
+    facts = {**measure.facts(given.device == "cuda"), "rounds": given.rounds, "epochs": given.epochs}
     found: dict[str, Any] = {"steps": {}, "trainings": {}}
-
-    def keep() -> None:  # after every part: a long run that is cut off has given something
-        if given.json:
-            given.json.write_text(json.dumps({**facts, "epochs": given.epochs, **found}, indent=1) + "\n")
-
-    with console.quiet():
-        found["steps"] = time_steps(fabric, given.rounds)
-        keep()
+    with quiet():
+        found["steps"] = time_steps(make_fabric(given.device), given.rounds)
         for name, seconds in time_trainings(given.device, given.epochs):
             found["trainings"][name] = seconds
-            keep()
+            measure.save(given.json, facts, found)  # a run that is cut off leaves what it has measured
     screen = Console()
     screen.print(f"{facts['hardware']}, commit {facts['commit']}")
     show(screen, found)

@@ -1,4 +1,4 @@
-"""The plain way to feed images: a Dataset that decodes with pillow, crop and flip sample by sample, a DataLoader."""
+"""Plain PyTorch data loading: a Dataset that decodes with pillow, crops and flips each sample, and a DataLoader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one could use in place of this package's loss: the obvious code, competent code, and another library."""
+"""Alternatives to this package's loss: a plain loop, vectorised code, and another library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MARGIN = 0.5
 
 
 def triplet_loop(logits: Tensor, targets: Tensor, sizes: list[int]) -> Tensor:
-    """Every triplet in Python, one after another."""
+    """Loop over every triplet in Python."""
     total, count = logits.sum() * 0, 0
     for p, y in _labels(logits, targets, sizes):
         for c in _minority(y, p.shape[1]):
@@ -26,7 +26,7 @@ def triplet_loop(logits: Tensor, targets: Tensor, sizes: list[int]) -> Tensor:
 
 
 def dense_per_class(logits: Tensor, targets: Tensor, sizes: list[int]) -> Tensor:
-    """Top-k per minority class, then anchors x kappa x kappa triplets at once."""
+    """Take the top k per minority class, then anchors x kappa x kappa triplets at once."""
     loss = logits.sum() * 0
     for p, y in _labels(logits, targets, sizes):
         total, count = logits.sum() * 0, 0
@@ -44,7 +44,7 @@ def dense_per_class(logits: Tensor, targets: Tensor, sizes: list[int]) -> Tensor
 
 
 def dense_at_once(logits: Tensor, targets: Tensor, sizes: list[int]) -> Tensor:
-    """As ``dense_per_class``, but one (anchors, kappa, kappa) tensor for all classes of a label."""
+    """Do as ``dense_per_class``, with one (anchors, kappa, kappa) tensor for all classes of a label."""
     loss = logits.sum() * 0
     for p, y in _labels(logits, targets, sizes):
         classes = _minority(y, p.shape[1])
@@ -65,7 +65,7 @@ def dense_at_once(logits: Tensor, targets: Tensor, sizes: list[int]) -> Tensor:
 
 
 def metric_learning(features: Tensor, targets: Tensor) -> Tensor:
-    """pytorch-metric-learning's triplet loss with its own hard miner, label by label."""
+    """Use pytorch-metric-learning's triplet loss with its own hard miner, label by label."""
     from pytorch_metric_learning.losses import TripletMarginLoss
     from pytorch_metric_learning.miners import TripletMarginMiner
 

@@ -2,25 +2,21 @@
 
     python benchmarks/step.py [--batch 256] [--json FILE]
 
-ResNet32 on CIFAR-100's shape in bfloat16: forward, loss, backward and optimizer step, with cross-entropy and with class
-rectification beside it. The loss runs as it is and compiled (``torch.compile(objective, fullgraph=True)``).
+ResNet32 on CIFAR-100's shape in bfloat16, in plain PyTorch: forward, loss, backward and optimizer step, with
+cross-entropy and with class rectification. The loss runs eager, and compiled with fullgraph=True.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import measure
 import torch
-from resnet32 import resnet32
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from rectifier import RectifiedCrossEntropy, power_law_profile
+from rectifier import LabelSpace, RectifiedCrossEntropy, build_network, power_law_profile
 
 CLASSES = 100
 
@@ -28,7 +24,8 @@ CLASSES = 100
 def training_step(objective: Callable[[Tensor, Tensor], Tensor], batch: int) -> Callable[[], object]:
     """Return one step of SGD on a fixed batch whose classes follow the paper's power law."""
     torch.manual_seed(0)
-    model = resnet32(CLASSES).cuda().to(memory_format=torch.channels_last)
+    model = build_network("resnet32", LabelSpace.from_sizes([CLASSES]), (32, 32, 3), seed=0)
+    model = model.cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), momentum=0.9, weight_decay=5e-4, fused=True)
     images = torch.randn(batch, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
     counts = torch.tensor(power_law_profile(CLASSES, 500, 25), dtype=torch.float32)
@@ -37,7 +34,7 @@ def training_step(objective: Callable[[Tensor, Tensor], Tensor], batch: int) -> 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = objective(model(images), targets)
+            loss = objective(model(images).logits, targets)
         loss.backward()
         optimizer.step()
 
@@ -57,29 +54,21 @@ def objectives() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.parser(__doc__, rounds=200, devices=["cuda"])
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--json", type=Path, help="also write every number to this file")
-    arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("a captured step needs a CUDA device, and none is available here")
-    torch.backends.cudnn.benchmark = True  # the fastest cross-entropy step there is to compare with
-    steps = {name: training_step(objective, arguments.batch) for name, objective in objectives().items()}
+    given = measure.arguments(parser)
+    steps = {name: training_step(objective, given.batch) for name, objective in objectives().items()}
     graphs = {name: measure.captured(step) for name, step in steps.items()}
-    captured = measure.milliseconds(graphs, arguments.rounds, cuda=True)
+    captured = measure.milliseconds(graphs, given.rounds, cuda=True)
     eager = measure.milliseconds(steps, 20, cuda=True)
-    table = Table("objective", "captured ms", "ratio", "eager ms", "ratio", title=f"ResNet32, batch {arguments.batch}")
+    table = Table("objective", "captured ms", "ratio", "eager ms", "ratio", title=f"ResNet32, batch {given.batch}")
     for name in steps:
-        ratios = (times[name] / times["cross-entropy"] for times in (captured, eager))
-        first, second = (f"{ratio:.3f}" for ratio in ratios)
+        first, second = (f"{times[name] / times['cross-entropy']:.3f}" for times in (captured, eager))
         table.add_row(name, f"{captured[name]:.3f}", first, f"{eager[name]:.2f}", second)
-    console = Console()
-    console.print(f"{measure.hardware(cuda=True)}, commit {measure.commit()}")
+    console, facts = Console(), measure.facts(cuda=True)
+    console.print(f"{facts['hardware']}, commit {facts['commit']}")
     console.print(table)
-    if arguments.json:
-        header = {"hardware": measure.hardware(cuda=True), "commit": measure.commit(), "batch": arguments.batch}
-        arguments.json.write_text(json.dumps(header | {"captured_ms": captured, "eager_ms": eager}, indent=1) + "\n")
+    measure.save(given.json, facts, {"batch": given.batch, "captured_ms": captured, "eager_ms": eager})
 
 
 if __name__ == "__main__":

@@ -1,24 +1,23 @@
-"""Training at the speed of the hardware: ours beside the plain way, in one run.
+"""Speed of training, compared with plain PyTorch in the same run.
 
     python benchmarks/training.py [--device cuda] [--celeba DIR] [--cifar DIR] [--json FILE]
 
 Steps: ResNet32 on CIFAR-100's shape and DeepID2 on CelebA's, batch 256, as the engine takes them: with cross-entropy
-and with class rectification, on a GPU captured (as it is and compiled) and eager.
+and with class rectification; on a GPU eager, captured, and captured and compiled.
 
-Loops: the same two with rectification and with their data, step after step, against plain PyTorch: a DataLoader that
-crops and flips image by image, and eager steps of the same precision.
+Loops: the same two networks with class rectification and with their data, compared with plain PyTorch: a DataLoader
+that crops and flips image by image, and eager steps of the same precision.
 
-Files (``--celeba``, where CelebA lies): some epochs of DeepID2 from files to the last step, against the same plain way.
-Ours has to decode its store first.
+Files (``--celeba``, the folder of CelebA): some epochs of DeepID2 from JPEG files, compared with plain PyTorch. Ours
+decodes its store first.
 
-Runs (``--cifar``, where CIFAR-100 lies; GPU): ``rectifier train --preset cifar100`` in a new process, from its start to
-the scores; and some seeds side by side against one after another, both in this process.
+Runs (``--cifar``, the folder of CIFAR-100; GPU only): ``rectifier train --preset cifar100`` in a new process, from
+start to scores; and several seeds together compared with one after another, both in this process.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -30,57 +29,36 @@ from typing import Any
 import measure
 import numpy as np
 import torch
+from engine_steps import (
+    BATCH,
+    SHAPES,
+    TIMED,
+    EngineStep,
+    drawn_targets,
+    engine_step,
+    made_batch,
+    make_fabric,
+    step_milliseconds,
+)
 from lightning.fabric import Fabric
 from plain import plain_loader
 from rich.console import Console
 from rich.table import Table
 
-from rectifier import LabelSpace, build_network, build_store, open_data, power_law_profile
-from rectifier._base import console
+from rectifier import LabelSpace, Loader, build_network, build_store, open_data, preset, quiet
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData
-from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation
 from rectifier.methods import build_objective
 from rectifier.samplers import UniformSampler
 from rectifier.training import many as suite
-from rectifier.training.config import Config
-from rectifier.training.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
-from rectifier.training.engine.tally import Tally
-from rectifier.training.presets import preset
 
-BATCH = 256
-SHAPES: dict[str, tuple[list[int], tuple[int, int, int]]] = {
-    "resnet32": ([100], (32, 32, 3)),
-    "deepid2": ([2] * 40, (55, 47, 3)),
-}
-IN_A_ROW = 10  # steps that are timed at a time on a GPU, as training takes them: the host does not wait after each
 KINDS: dict[str, Collection[str] | None] = {
     "eager": None,
     "captured": (),
     "captured, compiled": ("network", "loss"),
 }
-OPTIONS: dict[str, dict[str, Any]] = {"ce": {}, "crl": {"eta": 0.5}}
-KNOWN = Normalisation((0.5,) * 3, (0.25,) * 3)  # as one would write it down
-
-
-def counts_of(sizes: list[int]) -> list[torch.Tensor]:
-    """Training counts: the paper's power law for one label, one to ten for binary ones."""
-    return [torch.tensor(power_law_profile(size, 500, 25) if size > 2 else [30_000, 3_000]) for size in sizes]
-
-
-def drawn_targets(sizes: list[int], samples: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    shares = [counts.double() / counts.sum() for counts in counts_of(sizes)]
-    drawn = [torch.multinomial(share, samples, replacement=True, generator=generator) for share in shares]
-    return torch.stack(drawn, 1)
-
-
-def made_batch(sizes: list[int], shape: tuple[int, int, int], device: torch.device) -> Batch:
-    height, width, channels = shape
-    images = torch.randn(BATCH, channels, height, width, generator=torch.Generator().manual_seed(0))
-    images = images.to(device, memory_format=torch.channels_last)
-    return Batch(images, drawn_targets(sizes, BATCH).to(device), torch.arange(BATCH, device=device))
+KNOWN = Normalisation((0.5,) * 3, (0.25,) * 3)
 
 
 def made_data(network: str, samples: int) -> ImageData:
@@ -90,89 +68,58 @@ def made_data(network: str, samples: int) -> ImageData:
     return ImageData(network, ImageArray(pixels), drawn_targets(sizes, samples), LabelSpace.from_sizes(sizes), split)
 
 
-def step_of(fabric: Fabric, network: str, method: str, kind: str) -> EagerStep | CapturedStep:
-    return engine_step(fabric, network, method, *SHAPES[network], KINDS[kind])
-
-
-def engine_step(
-    fabric: Fabric,
-    network: str,
-    method: str,
-    sizes: list[int],
-    shape: tuple[int, int, int],
-    compiled: Collection[str] | None,
-) -> EagerStep | CapturedStep:
-    """Return the engine's step on a new network: captured, some of it compiled; None is a step as it is written."""
-    space, config = LabelSpace.from_sizes(sizes), Config("digits")
-    bare = build_network(network, space, shape, seed=0).to(fabric.device, memory_format=torch.channels_last)
-    objective = build_objective(method, counts_of(sizes), space, **OPTIONS[method]).to(fabric.device)
-    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, config, 0.01))
-    tally = Tally(len(sizes), fabric.device)
-    trained = Trained(bare, wrapped, optimizer, objective, None)
-    eager = EagerStep(fabric, trained, None, tally, compiled or ())
-    return eager if compiled is None else CapturedStep(eager, may_give_up=False)
-
-
 def time_steps(fabric: Fabric, rounds: int) -> dict[str, dict[str, float]]:
-    """Return milliseconds by network and by method and kind of step."""
+    """Return milliseconds by network, and by method and kind of step."""
     cuda = fabric.device.type == "cuda"
-    kinds = KINDS if cuda else ("eager",)
     found = {}
-    for network, (sizes, shape) in SHAPES.items():
-        batch = made_batch(sizes, shape, fabric.device)
+    for network in TIMED:
+        batch = made_batch(network, fabric.device)
         steps: dict[str, Callable[[], object]] = {}
-        for kind in kinds:
-            for method in OPTIONS:
-                step = step_of(fabric, network, method, kind)
+        for kind in KINDS if cuda else ("eager",):
+            for method in ("ce", "crl"):
+                step = engine_step(fabric, network, method, KINDS[kind])
                 steps[f"{method}, {kind}"] = lambda step=step, batch=batch: step([batch], 0.01)  # type: ignore[misc]
         found[network] = step_milliseconds(steps, rounds, cuda)
         torch._dynamo.reset()
     return found
 
 
-def step_milliseconds(steps: dict[str, Callable[[], object]], rounds: int, cuda: bool) -> dict[str, float]:
-    """Return the median time of each step: on a GPU of several in a row, for the host does not wait after each."""
-    in_a_row = IN_A_ROW if cuda else 1
-
-    def several(step: Callable[[], object]) -> Callable[[], None]:
-        def take() -> None:
-            for _ in range(in_a_row):
-                step()
-
-        return take
-
-    times = measure.milliseconds({name: several(step) for name, step in steps.items()}, rounds, cuda)
-    return {name: taken / in_a_row for name, taken in times.items()}
-
-
 def time_loops(fabric: Fabric, steps: int, workers: int) -> dict[str, dict[str, float]]:
-    """Return milliseconds a step, with its data: ours (on a GPU as it is, and compiled) and plain."""
+    """Return milliseconds per step, with its data: ours (on a GPU captured, and compiled too) and plain."""
     cuda = fabric.device.type == "cuda"
     kinds = {"ours": "captured", "ours, compiled": "captured, compiled"} if cuda else {"ours": "eager"}
     found: dict[str, dict[str, float]] = {}
-    for network in SHAPES:
+    for network in TIMED:
         data = made_data(network, steps * BATCH)
-        found[network] = {}
-        for name, kind in kinds.items():
-            sampler = UniformSampler(len(data))
-            loader = Loader(data, "train", BATCH, sampler=sampler, augment=CropAndFlip(4), device=fabric.device)
-            step = step_of(fabric, network, "crl", kind)
-            found[network][name] = _an_epoch(fabric, lambda loader=loader, step=step: [step([b], 0.01) for b in loader])
-        found[network]["plain"] = _an_epoch(
-            fabric, _plain_epoch(fabric, network, data, SHAPES[network][1][:2], workers)
-        )
-        found[network] = {name: 1e3 * seconds / steps for name, seconds in found[network].items()}
+        epochs = {
+            name: our_epoch(fabric, data, engine_step(fabric, network, "crl", KINDS[kind]))
+            for name, kind in kinds.items()
+        }
+        epochs["plain"] = _plain_epoch(fabric, network, data, SHAPES[network][1][:2], workers)
+        for epoch in epochs.values():
+            epoch()  # workers start and kernels are made
+        found[network] = {name: 1e3 * _seconds(fabric, epoch) / steps for name, epoch in epochs.items()}
         torch._dynamo.reset()
     return found
 
 
-def _an_epoch(fabric: Fabric, epoch: Callable[[], object]) -> float:
-    """Return the seconds of a second epoch: in the first, workers start and kernels are made."""
-    epoch()
+def our_epoch(fabric: Fabric, data: ImageData, step: EngineStep) -> Callable[[], None]:
+    sampler = UniformSampler(len(data.indices("train")))
+    loader = Loader(data, "train", BATCH, sampler=sampler, augment=CropAndFlip(4), device=fabric.device)
+
+    def epoch() -> None:
+        for batch in loader:
+            step([batch], 0.01)
+
+    return epoch
+
+
+def _seconds(fabric: Fabric, work: Callable[[], object]) -> float:
+    """Return the seconds of some work, until the device has done it."""
     if fabric.device.type == "cuda":
         torch.cuda.synchronize()
     began = time.perf_counter()
-    epoch()
+    work()
     if fabric.device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - began
@@ -198,37 +145,28 @@ def _plain_epoch(fabric: Fabric, network: str, data: ImageData, size: Any, worke
 
 
 def time_files(fabric: Fabric, root: Path, images: int, epochs: int, workers: int) -> dict[str, float]:
-    """Return the seconds of some epochs of DeepID2 on files of CelebA, ours and plain."""
+    """Return the seconds of some epochs of DeepID2 on JPEG files of CelebA, ours and plain."""
     data = open_data("celeba", root=root)
     data = data.select(data.indices("train")[:images])
-    times = {}
-    for name in ("ours", "plain"):
-        began = time.perf_counter()
-        if name == "ours":
-            _from_files(fabric, data, epochs)
-        else:
-            epoch = _plain_epoch(fabric, "deepid2", data, (55, 47), workers)
+    kind = "captured" if fabric.device.type == "cuda" else "eager"
+
+    def ours() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            stored = build_store(data, folder, (55, 47))
+            epoch = our_epoch(fabric, stored, engine_step(fabric, "deepid2", "crl", KINDS[kind]))
             for _ in range(epochs):
                 epoch()
-        if fabric.device.type == "cuda":
-            torch.cuda.synchronize()
-        times[name] = time.perf_counter() - began
-    return times
 
-
-def _from_files(fabric: Fabric, data: ImageData, epochs: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        stored = build_store(data, folder, (55, 47))
-        step = step_of(fabric, "deepid2", "crl", "captured" if fabric.device.type == "cuda" else "eager")
-        sampler = UniformSampler(len(stored.indices("train")))
-        loader = Loader(stored, "train", BATCH, sampler=sampler, augment=CropAndFlip(4), device=fabric.device)
+    def plain() -> None:
+        epoch = _plain_epoch(fabric, "deepid2", data, (55, 47), workers)
         for _ in range(epochs):
-            for batch in loader:
-                step([batch], 0.01)
+            epoch()
+
+    return {"ours": _seconds(fabric, ours), "plain": _seconds(fabric, plain)}
 
 
 def time_runs(root: Path, epochs: int, seeds: int, seed_epochs: int) -> Iterator[tuple[str, float]]:
-    """Yield the seconds of one whole run in a new process, and of some seeds side by side and one after another."""
+    """Yield the seconds of one run in a new process, and of several seeds together and one after another."""
     settings = {"data_root": str(root), "epochs": seed_epochs}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "rectifier", "train", "--preset", "cifar100", "--data-root", str(root)]
@@ -260,50 +198,42 @@ def show(screen: Console, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=30, help="of the loops")
-    parser.add_argument("--workers", type=int, default=2, help="of the plain DataLoader")
-    parser.add_argument("--celeba", type=Path, help="where CelebA lies")
-    parser.add_argument("--images", type=int, default=8_000, help="of CelebA")
-    parser.add_argument("--epochs", type=int, default=3, help="of CelebA")
-    parser.add_argument("--cifar", type=Path, help="where CIFAR-100 lies")
-    parser.add_argument("--run-epochs", type=int, default=200, help="of the whole run")
+    parser = measure.parser(__doc__, rounds=20)
+    parser.add_argument("--steps", type=int, default=30, help="steps in a loop")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the plain DataLoader")
+    parser.add_argument("--celeba", type=Path, help="folder of CelebA")
+    parser.add_argument("--images", type=int, default=8_000, help="images of CelebA")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs on CelebA")
+    parser.add_argument("--cifar", type=Path, help="folder of CIFAR-100")
+    parser.add_argument("--run-epochs", type=int, default=200, help="epochs of the whole run")
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--seed-epochs", type=int, default=200, help="of every seed")
-    parser.add_argument("--parts", default="steps,loops", help="what is measured beside files and runs")
-    parser.add_argument("--json", type=Path, help="also write every number to this file")
-    given = parser.parse_args()
-    cuda = given.device == "cuda"
-    parts = [] if given.parts == "none" else given.parts.split(",")
-    if not set(parts) <= {"steps", "loops"}:
-        parser.error(f"--parts: steps, loops, both with a comma, or none, not {given.parts!r}")
-    if given.cifar and not cuda:
+    parser.add_argument("--seed-epochs", type=int, default=200, help="epochs of every seed")
+    parser.add_argument("--parts", default="steps,loops", help="steps, loops, both with a comma, or none")
+    given = measure.arguments(parser)
+    parts = set() if given.parts == "none" else set(given.parts.split(","))
+    if not parts <= {"steps", "loops"}:
+        parser.error(f"--parts is steps, loops, both with a comma, or none, but got {given.parts!r}")
+    if given.cifar and given.device == "cpu":
         parser.error("--cifar takes hours on a CPU: give --device cuda with it")
-    torch.backends.cudnn.benchmark = True
-    fabric = Fabric(accelerator=given.device, devices=1, precision="bf16-mixed" if cuda else "32-true")
-    facts = {"hardware": measure.hardware(cuda=cuda), "commit": measure.commit(), "arguments": _plain_values(given)}
+    facts = {**measure.facts(given.device == "cuda"), "arguments": _plain_values(given)}
     found: dict[str, Any] = {"steps": {}, "loops": {}, "files": {}, "runs": {}}
-
-    def keep() -> None:  # after every part: a long run that is cut off has given something
-        if given.json:
-            given.json.write_text(json.dumps({**facts, **found}, indent=1) + "\n")
-
-    with console.quiet():
+    fabric = make_fabric(given.device)
+    with quiet():
         if "steps" in parts:
             found["steps"] = time_steps(fabric, given.rounds)
-            keep()
+            measure.save(
+                given.json, facts, found
+            )  # after every part: a run that is cut off leaves what it has measured
         if "loops" in parts:
             found["loops"] = time_loops(fabric, given.steps, given.workers)
-            keep()
+            measure.save(given.json, facts, found)
         if given.celeba:
             found["files"] = time_files(fabric, given.celeba, given.images, given.epochs, given.workers)
-            keep()
+            measure.save(given.json, facts, found)
         if given.cifar:
             for name, seconds in time_runs(given.cifar, given.run_epochs, given.seeds, given.seed_epochs):
                 found["runs"][name] = seconds
-                keep()
+                measure.save(given.json, facts, found)
     screen = Console()
     screen.print(f"{facts['hardware']}, commit {facts['commit']}")
     show(screen, found)

@@ -11,3 +11,4 @@ exclude_patterns = ["_build"]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3

@@ -1,7 +1,7 @@
-"""Rare digits: train a small network on imbalanced images, with cross-entropy and with class rectification.
+"""Rare digits: train a small network on imbalanced images, with cross-entropy and with CRL, in a plain training loop.
 
-The digits that scikit-learn carries (1,797 images of 8 x 8) are made imbalanced 1:20 by the paper's power law: class 0
-keeps 100 training images, class 9 keeps 5. Which digit is which class turns from seed to seed; test data is balanced.
+scikit-learn's digits (1,797 images of 8 x 8) are made imbalanced 1:20 by the paper's power law: class 0 keeps 100
+training images, class 9 keeps 5. Each seed assigns digits to other classes. The test images are balanced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEST_PER_CLASS = 40
 
 
 class Split(NamedTuple):
-    """Images ``(N, 1, 8, 8)`` and targets ``(N,)``; class 0 is the most frequent in training, class 9 the rarest."""
+    """Images ``(N, 1, 8, 8)`` and targets ``(N,)``. In training class 0 is the most frequent, class 9 the rarest."""
 
     train_images: Tensor
     train_targets: Tensor
@@ -37,7 +37,7 @@ def imbalanced_digits(largest: int, smallest: int, seed: int) -> Split:
     """Choose training images by the power law and TEST_PER_CLASS test images of each class."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
-    # Turn the digits, so that no single digit's difficulty is mistaken for rarity.
+    # Other digits are rare with each seed, so that a difficult digit is not mistaken for a rare one.
     targets = (torch.tensor(digits.target) + seed) % CLASSES
     generator = torch.Generator().manual_seed(seed)
     train, test = [], []
@@ -64,7 +64,7 @@ def network() -> nn.Module:
 
 
 def train(split: Split, eta: float, epochs: int, seed: int) -> Tensor:
-    """Train one network and return its sensitivity on each class of the test images."""
+    """Train one network and return its recall on each class of the test images."""
     torch.manual_seed(seed)
     model = network()
     objective = RectifiedCrossEntropy(class_counts(split.train_targets, [CLASSES]), eta=eta)
@@ -89,15 +89,9 @@ def mean_and_interval(values: Tensor) -> tuple[float, float]:
 
 
 def report(console: Console, sizes: list[int], plain: Tensor, rectified: Tensor, eta: float) -> None:
-    """Print sensitivities by class, rarest last, then both class-balanced accuracies and their paired difference."""
-    table = Table(
-        "class",
-        "training images",
-        "cross-entropy",
-        "with CRL",
-        "with CRL, drawn",
-        title="Sensitivity on the test images",
-    )
+    """Print the recall of each class, rarest last, then class-balanced accuracies and their paired difference."""
+    heads = ("class", "training images", "cross-entropy", "with CRL", "")
+    table = Table(*heads, title="Recall on the test images")
     for column in table.columns[1:4]:
         column.justify = "right"
     for c, size in enumerate(sizes):
@@ -109,22 +103,20 @@ def report(console: Console, sizes: list[int], plain: Tensor, rectified: Tensor,
         mean, half = mean_and_interval(100 * scores.mean(1))
         console.print(f"class-balanced accuracy, {name}: [bold]{mean:.1f}[/bold] ± {half:.1f}")
     mean, half = mean_and_interval(100 * (rectified - plain).mean(1))
-    verdict = (
-        "its interval holds 0, so it is no evidence for either" if abs(mean) <= half else "its interval excludes 0"
-    )
+    verdict = "the interval includes 0: no evidence of a difference" if abs(mean) <= half else "the interval excludes 0"
     console.print(f"difference, paired by seed: {mean:+.1f} ± {half:.1f} ({len(plain)} seeds; {verdict})")
 
 
 def main() -> None:
-    """Train both ways over some seeds and report."""
+    """Train both ways with several seeds and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3, help="how many (at least 2, for the interval)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, at least 2")
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--eta", type=float, default=0.5, help="weight of the rectification per unit of imbalance")
+    parser.add_argument("--eta", type=float, default=0.5, help="weight of CRL per unit of imbalance")
     arguments = parser.parse_args()
     if arguments.seeds < 2:
         parser.error("an interval needs at least 2 seeds")
-    torch.set_num_threads(1)  # a network this small only waits for a second thread
+    torch.set_num_threads(1)  # a second thread slows down a network this small
     sizes = power_law_profile(CLASSES, LARGEST, SMALLEST)
     omega = imbalance_measure(sizes).item()
     console = Console()

@@ -1,8 +1,12 @@
-"""The benchmark compares like with like: its rivals compute the same loss."""
+"""Benchmarks compare equal things, and their parts run."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import compiling
+import engine_steps
+import loader
 import pytest
 import rivals
 import torch
@@ -38,3 +42,14 @@ def test_compiling_pays_where_both_have_taken_as_long() -> None:
     taken = [1e3 * found["wait_s"][name] + steps * found["step_ms"][name] for name in found["wait_s"]]
     assert taken[0] == pytest.approx(taken[1])
     assert compiling.pays_from(found, "network", "as it is") is None
+
+
+@pytest.mark.parametrize("method", ["ce", "crl", "lmle", "remix", "ldam"])
+def test_the_step_of_a_method_runs_on_a_fixed_batch(method: str) -> None:
+    fabric = engine_steps.make_fabric("cpu")
+    step = engine_steps.engine_step(fabric, "cifarnet", method, compiled=None)
+    step([engine_steps.made_batch("cifarnet", fabric.device, samples=10)], 0.01)
+
+
+def test_the_memory_of_a_stream_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    assert set(loader.memory_mib(tmp_path / "many", 300)) == {"targets and names", "loader"}

@@ -1,0 +1,307 @@
+"""Write the numbers of README.md and docs/*.md from the records in results/.
+
+    python tests/project/page_numbers.py   # or: make numbers
+
+A number in a sentence names its source in a comment right after it, which no reader of the page sees:
+
+    CRL gains +0.2 ± 0.2<!--= gain("celeba", "CRL, class level", "DeepID2") --> points.
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``. Its text is in ``docs/tables.txt``, with an
+expression in braces for each number. Expressions call the functions below. ``test_numbers.py`` fails when a page
+differs from what this script writes, and when a page has an interval without a source.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import t as student_t
+
+from rectifier.methods import METHODS
+from rectifier.networks.registry import NETWORKS
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TABLES = ROOT / "docs" / "tables.txt"
+RULES = ("argmax", "prior", "tuned")
+NUMBER = r"\*{0,2}[+-]?\d[\d.]*(?: ± \d[\d.]*)?\*{0,2}"
+VALUE = re.compile(rf"(?P<low>{NUMBER} to )?(?:{NUMBER}|\?)<!--= (?P<source>.+?) -->")  # ? in a new sentence
+TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- /table -->", re.DOTALL)
+
+Values = dict[int, float]
+
+
+def main() -> None:
+    for page in PAGES:
+        page.write_text(written(page.read_text()))
+
+
+def written(text: str) -> str:
+    """Return the text of a page with its tables and numbers as the records have them."""
+    text = TABLE.sub(lambda found: f"<!-- table: {found[1]} -->\n{table(found[1])}\n<!-- /table -->", text)
+    return VALUE.sub(_with_value, text)
+
+
+def _with_value(found: re.Match[str]) -> str:
+    value = evaluate(found["source"])
+    before = "" if " to " in value else found["low"] or ""  # "from 1 to 2" may be two numbers
+    return f"{before}{value}<!--= {found['source']} -->"
+
+
+def table(name: str) -> str:
+    _, *sections = re.split(r"^\[(\S+)\]\n", TABLES.read_text(), flags=re.MULTILINE)
+    text = dict(zip(sections[::2], sections[1::2], strict=True))[name]
+    return re.sub(r"\{(.+?)\}", lambda found: evaluate(found[1]), text.strip())
+
+
+def evaluate(expression: str) -> str:
+    try:
+        return str(eval(expression, {function.__name__: function for function in VOCABULARY}))
+    except Exception as error:
+        raise ValueError(f"Expected {expression} to name a number in results/: {error}") from error
+
+
+# Scores of experiments: percent of class-balanced accuracy on test, over seeds.
+
+
+def score(experiment: str, row: str, column: str = "", rule: str = "preferred") -> str:
+    """Return the mean over seeds with half of its 95 % interval."""
+    return _text(list(_values(experiment, row, column, rule).values()))
+
+
+def scores(experiment: str, row: str, column: str = "") -> str:
+    """Return the scores by argmax, with the prior subtracted and with tuned offsets, as cells of a table."""
+    return " | ".join(score(experiment, row, column, rule) for rule in RULES)
+
+
+def mean(experiment: str, row: str, column: str = "", rule: str = "preferred") -> str:
+    return f"{_mean(_values(experiment, row, column, rule).values()):.1f}"
+
+
+def seeds(experiment: str, row: str, column: str = "") -> str:
+    return str(len(_runs(experiment, row, column)))
+
+
+def gain(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
+    """Return the difference paired by seed, with its sign; bold where its interval excludes 0."""
+    return _text(_gains(experiment, row, over, column, rule), sign="+", bold=True)
+
+
+def more(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
+    """Return a gain without a sign; the row must not be worse."""
+    return _one_way(_gains(experiment, row, over, column, rule), "higher")
+
+
+def less(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
+    """Return a loss without a sign; the row must not be better."""
+    return _one_way([-value for value in _gains(experiment, row, over, column, rule)], "lower")
+
+
+def mean_gain(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred", label: str = "") -> str:
+    return _signed(_mean(_gains(experiment, row, over, column, rule, label)))
+
+
+def mean_gains(experiment: str, rows: Sequence[str], over: str, column: str = "", rule: str = "preferred") -> str:
+    """Return the lowest and the highest mean gain of some rows."""
+    means = [_mean(values) for values in _all_gains(experiment, rows, over, column, rule)]
+    return f"{_signed(min(means))} to {_signed(max(means))}"
+
+
+def intervals(experiment: str, rows: Sequence[str], over: str, column: str = "", rule: str = "preferred") -> str:
+    """Return the narrowest and the widest half interval of the gains of some rows."""
+    halves = [_half(values) for values in _all_gains(experiment, rows, over, column, rule)]
+    return f"{min(halves):.1f} to {max(halves):.1f}"
+
+
+def means(experiment: str, rows: Sequence[str], column: str = "", rule: str = "preferred") -> str:
+    """Return the lowest and the highest mean score of some rows."""
+    found = [_mean(_values(experiment, row, column, rule).values()) for row in rows]
+    return f"{min(found):.1f} to {max(found):.1f}"
+
+
+def between_rules(experiment: str, row: str, rule: str, other: str, column: str = "", digits: int = 0) -> str:
+    """Return how many points one decision rule is above another."""
+    ours, theirs = (_values(experiment, row, column, one) for one in (rule, other))
+    return f"{_mean(ours.values()) - _mean(theirs.values()):.{digits}f}"
+
+
+def validation(experiment: str, **settings: Any) -> str:
+    """Return the mean score on validation of the candidates with these settings, under the rule it prefers."""
+    record = _record(experiment)
+    tried = [run for run in [*record["candidates"], *record["superseded"]] if "test" not in run]
+    return f"{_mean(run['liking'] for run in tried if settings.items() <= run['config'].items()):.1f}"
+
+
+def row_validation(experiment: str, row: str, column: str = "") -> str:
+    """Return the mean score of a row on validation, under the rule that validation prefers."""
+    return f"{_mean(run['liking'] for run in _runs(experiment, row, column).values()):.1f}"
+
+
+def validation_gap(experiment: str, row: str, below: str, column: str = "") -> str:
+    """Return how many points one row is below another on validation."""
+    ours, theirs = (_mean(run["liking"] for run in _runs(experiment, name, column).values()) for name in (row, below))
+    return f"{theirs - ours:.1f}"
+
+
+def constant_seeds(experiment: str, row: str, labels: int) -> str:
+    """Return how many seeds end with the same logits for every image, in all labels."""
+    return str(sum(run["blind"] == labels for run in _runs(experiment, row, "").values()))
+
+
+def times_as_long(experiment: str, row: str, than: str, column: str = "", digits: int = 1) -> str:
+    """Return the shortest and the longest time of a run, over that of another row with the same seed."""
+    ours, theirs = (_runs(experiment, one, column) for one in (row, than))
+    ratios = [ours[seed]["seconds"] / theirs[seed]["seconds"] for seed in ours if seed in theirs]
+    return " to ".join(f"{ratio:.{digits}f}" for ratio in ([min(ratios), max(ratios)] if len(ratios) > 1 else ratios))
+
+
+# Measurements of benchmarks.
+
+
+def ratio(benchmark: str, above: str, below: str, digits: int = 2) -> str:
+    """Return one measured value over another; paths have slashes between their keys."""
+    return f"{_value(benchmark, above) / _value(benchmark, below):.{digits}f}"
+
+
+def loss_ratios(benchmark: str, candidate: str, level: str = "class") -> str:
+    """Return the time of a candidate over ours on CelebA, X-Domain, CIFAR-100 and ImageNet-LT, in this order."""
+    wanted = {"candidate": candidate, "level": level, "comparison": "relative"}
+    rows = [row for row in _record(benchmark)["rows"] if wanted.items() <= row.items()]
+    by_shape = {row["shape"].split(" ")[0]: row["ratio"] for row in rows}
+    return ", ".join(_two_digits(by_shape[shape]) for shape in ("CelebA", "X-Domain", "CIFAR-100", "ImageNet-LT"))
+
+
+def loss_ratio(benchmark: str, candidate: str, shape: str) -> str:
+    rows = [row for row in _record(benchmark)["rows"] if row["candidate"] == candidate and row["level"] == "class"]
+    return _two_digits(next(row["ratio"] for row in rows if row["shape"].startswith(shape)))
+
+
+# What there is to choose from.
+
+
+def how_many(kind: str) -> str:
+    return str(len({"methods": METHODS, "networks": NETWORKS}[kind]))
+
+
+# Tables on pages of results/.
+
+
+def cell(page: str, number: int, row: str, column: str) -> str:
+    """Return a cell of the table with this number, from 0, on a page of results/."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", (RESULTS / f"{page}.md").read_text(), re.MULTILINE)
+    heads, _, *rows = [[text.strip() for text in line.strip("|").split("|")] for line in tables[number].splitlines()]
+    return next(texts[heads.index(column)] for texts in rows if texts[0] == row)
+
+
+VOCABULARY: list[Callable[..., str]] = [
+    score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, means, between_rules, validation,
+    row_validation, validation_gap, constant_seeds, times_as_long, ratio, loss_ratios, loss_ratio, how_many, cell,
+]  # fmt: skip
+
+
+# Records.
+
+
+@cache
+def _record(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def _value(name: str, path: str) -> float:
+    value = _record(name)
+    for key in path.split("/"):
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return float(value)
+
+
+def _place(row: str, column: str) -> tuple[str, str]:
+    """Return row and column of a name, which is ROW or ROW @ COLUMN."""
+    name, _, other = row.partition(" @ ")
+    return name, other or column
+
+
+def _runs(experiment: str, row: str, column: str) -> dict[int, Any]:
+    """Return the runs of a cell by seed. "superseded: ROW" means runs with settings that have been replaced."""
+    name, column = _place(row.removeprefix("superseded: "), column)
+    runs = _record(experiment)["superseded" if row.startswith("superseded: ") else "runs"]
+    found = [run for run in runs if (run.get("row"), run.get("column")) == (name, column)]
+    by_seed = {run["seed"]: run for run in found}
+    if not found or len(by_seed) < len(found):
+        raise ValueError(f"{experiment} has {len(found)} runs with {len(by_seed)} seeds in {name!r}, {column!r}.")
+    return by_seed
+
+
+def _values(experiment: str, row: str, column: str, rule: str, label: str = "") -> Values:
+    found = {}
+    for seed, run in _runs(experiment, row, column).items():
+        scored = run["test"][run["preferred_rule"] if rule == "preferred" else rule]
+        found[seed] = scored["labels"][label] if label else scored["class_balanced_accuracy"]
+    return found
+
+
+def _all_gains(experiment: str, rows: Sequence[str], over: str, column: str, rule: str) -> list[list[float]]:
+    """Return the gains of some rows. ``over`` may be " @ COLUMN": the same row in another column."""
+    bases = [_place(row, column)[0] + over if over.startswith(" @ ") else over for row in rows]
+    return [_gains(experiment, row, base, column, rule) for row, base in zip(rows, bases, strict=True)]
+
+
+def _gains(experiment: str, row: str, over: str, column: str, rule: str, label: str = "") -> list[float]:
+    """Return differences paired by seed. ``over`` is in the column of ``row``, unless it names its own."""
+    column = _place(row, column)[1]
+    one, other = (_runs(experiment, name, column) for name in (row, over))
+    if any(one[seed]["data"]["fingerprint"] != other[seed]["data"]["fingerprint"] for seed in one if seed in other):
+        raise ValueError(f"{row} and {over} are of different data.")
+    ours, theirs = (_values(experiment, name, column, rule, label) for name in (row, over))
+    return [round(ours[seed] - theirs[seed], 12) for seed in ours if seed in theirs]  # as the comparison rounds them
+
+
+# Texts.
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Return the mean of fractions in percent."""
+    return 100 * fmean(values)
+
+
+def _half(values: Sequence[float]) -> float:
+    """Return half of Student's 95 % interval of the mean, in percent."""
+    return 100 * float(student_t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+
+
+def _text(values: Sequence[float], sign: str = "", bold: bool = False) -> str:
+    middle, half = _mean(values), _half(values)
+    excludes_zero = bold and abs(middle) > half > 1e-7
+    digits = _digits(abs(middle), half) if excludes_zero else 1
+    text = f"{round(middle, digits) + 0.0:{sign}.{digits}f} ± {half:.{digits}f}"
+    return f"**{text}**" if excludes_zero else text
+
+
+def _digits(middle: float, half: float) -> int:
+    """Return as many digits as show that an interval excludes 0."""
+    return next((digits for digits in (1, 2) if round(middle, digits) > round(half, digits)), 3)
+
+
+def _one_way(values: Sequence[float], way: str) -> str:
+    if round(_mean(values), 1) < 0:
+        raise ValueError(f"The text says {way}, but the records say the opposite.")
+    return _text(values, bold=True)
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f}"
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
+
+
+if __name__ == "__main__":
+    main()
