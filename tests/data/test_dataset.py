@@ -53,7 +53,7 @@ def test_select_takes_any_order_and_repeats() -> None:
 @pytest.mark.parametrize("kind", [list, torch.tensor, np.array])
 def test_a_mask_is_not_taken_for_positions(kind: Any) -> None:
     mask = kind([False, False, True, True, False, False])
-    with pytest.raises(TypeError, match=r"^Expected index to be positions, but got a mask; mask.nonzero\(\)"):
+    with pytest.raises(TypeError, match=r"^Expected index to be positions, but got a mask; pass mask.nonzero\(\)"):
         make().select(mask)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from rectifier.data.store.decode import UnreadableError, decode, image_size, resize
+from rectifier.data.decode import UnreadableError, decode, image_size, resize
 
 SIZE = (6, 8)  # height, width
 

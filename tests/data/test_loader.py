@@ -181,7 +181,7 @@ def test_ranks_see_the_images_of_one_process(data: ImageData) -> None:
 
 @pytest.mark.parametrize("mode", ["resident", "streamed"])
 @pytest.mark.parametrize("skip", [0, 1, 3, 4, 9])
-def test_an_epoch_is_gone_on_with(data: ImageData, mode: str, skip: int) -> None:
+def test_an_epoch_resumes(data: ImageData, mode: str, skip: int) -> None:
     make = partial(Loader, data, "train", 8, shuffle=True, augment=CropAndFlip(2), mode=mode)
     whole, other = make(), make()
     whole.set_epoch(2)
@@ -241,16 +241,16 @@ class Counted(UniformSampler):
 
 
 @pytest.mark.parametrize("mode", ["resident", "streamed"])
-def test_a_loader_beside_another(stored: ImageData, mode: str) -> None:
+def test_loaders_share_their_pixels(stored: ImageData, mode: str) -> None:
     samples = len(stored.indices("train"))
     options = {"augment": CropAndFlip(2), "mode": mode}
     first = Loader(stored, "train", 8, sampler=UniformSampler(samples, seed=1), seed=1, **options)
     alone = Loader(stored, "train", 8, sampler=UniformSampler(samples, seed=2), seed=2, **options)
     list(first)  # it is an epoch ahead, which is no matter of the other's
-    beside = first.beside(UniformSampler(samples, seed=2), 2)
-    assert beside._source is first._source
+    other = first.with_sampler(UniformSampler(samples, seed=2), 2)
+    assert other._pixels is first._pixels
     for _ in range(2):
-        both = list(zip(beside, alone, strict=True))
+        both = list(zip(other, alone, strict=True))
         assert all(torch.equal(mine, its) for pair in both for mine, its in zip(*pair, strict=True))
     assert first.epoch == 1
 
@@ -312,7 +312,7 @@ def test_drop_last_of_a_batch_sampler(data: ImageData) -> None:
 
 @pytest.mark.parametrize(
     ("sampler", "message"),
-    [(iter([1, 2]), "sampler to be one that can be gone through every epoch, but got an iterator"), ([], "got none")],
+    [(iter([1, 2]), "sampler to be one that can be iterated in every epoch, but got an iterator"), ([], "got none")],
 )
 def test_samplers_that_cannot_serve(data: ImageData, sampler: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -325,13 +325,14 @@ def test_drop_last_of_everything(data: ImageData) -> None:
 
 
 def test_statistics_need_a_training_part(data: ImageData) -> None:
-    with pytest.raises(ValueError, match="with a training part to normalise by, but got none"):
+    with pytest.raises(ValueError, match="data with a training part to normalise by, but got none"):
         Loader(data.part("test"), "test")
     Loader(data.part("test"), "test", normalise=statistics(data))
 
 
 def test_reading_ahead_stops_with_the_epoch(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rectifier.data.pixels.available_cores", lambda: 2)  # one thread reads
+    monkeypatch.setattr("rectifier.data.pixels.AHEAD", 9)
     read = []
 
     class Slow(ImageArray):
@@ -341,7 +342,7 @@ def test_reading_ahead_stops_with_the_epoch(data: ImageData, monkeypatch: pytest
             return super().gather(index, out)
 
     slow = replace(data, images=Slow(data.images.pixels))
-    loader = Loader(slow, "train", 3, mode="streamed", normalise=None, ahead=9)
+    loader = Loader(slow, "train", 3, mode="streamed", normalise=None)
     next(iter(loader))
     assert len(read) <= 4  # of the ten that were asked for
 
@@ -371,7 +372,7 @@ def test_any_callable_augments(data: ImageData) -> None:
     ],
 )
 def test_what_a_callable_must_return(data: ImageData, wrong: Callable[[Tensor], Any], got: str) -> None:
-    with pytest.raises(ValueError, match=f"what augment returns to be a float tensor of 30 images .*, but got {got}"):
+    with pytest.raises(ValueError, match=f"the result of augment to be a float tensor of 30 images .*, but got {got}"):
         list(Loader(data, "train", 64, augment=wrong))
 
 
@@ -393,10 +394,6 @@ def test_a_constant_channel_does_not_divide_by_zero(data: ImageData) -> None:
     flat = ImageData("flat", ImageArray(np.full((50, 4, 4, 3), 9, np.uint8)), data.targets, data.space, data.split)
     (batch,) = Loader(flat, "train", 64)
     assert batch.images.isfinite().all()
-
-
-def test_dtype(data: ImageData) -> None:
-    assert next(iter(Loader(data, "train", 8, dtype=torch.bfloat16))).images.dtype == torch.bfloat16
 
 
 def test_missing_labels_of_any_negative_value_come_as_minus_one(data: ImageData) -> None:
@@ -428,10 +425,8 @@ def test_the_choice_is_automatic_and_said(
         (dict(mode="ram"), "mode to be one of"),
         (dict(batch_size=0), "batch_size to be a positive integer, but got 0"),
         (dict(seed=-3), "seed to be an integer from 0, but got -3"),
-        (dict(ahead=0), "ahead to be a positive integer"),
-        (dict(memory_share=0), "memory_share to be a number above 0"),
         (dict(augment=3), "augment to be callable, or None, but got 3"),
-        (dict(shuffle=True, sampler=[1]), "shuffle to be False beside a sampler"),
+        (dict(shuffle=True, sampler=[1]), "shuffle to be False if a sampler is given"),
         (dict(normalise=Normalisation((0.0,), (1.0,))), "normalise to be given for 3 channels"),
         (dict(normalise="imagenet"), "normalise to be 'train', a Normalisation or None, but got 'imagenet'"),
     ],
@@ -465,7 +460,7 @@ def test_a_negative_epoch(data: ImageData) -> None:
 
 
 def test_positions_outside_the_part(data: ImageData) -> None:
-    with pytest.raises(ValueError, match="every position to be from 0 to 29, the part's, but got 30"):
+    with pytest.raises(ValueError, match="every position to be from 0 to 29, but got 30"):
         list(Loader(data, "train", 8, sampler=[0, 30]))
 
 

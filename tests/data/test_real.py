@@ -165,9 +165,9 @@ def test_fashion_has_its_labels(clothes: ImageData) -> None:
     assert len(clothes) == len(set(clothes.ids)) == 44_441
     assert clothes.space.sizes == (5, 6, 43, 132, 46, 4, 12, 7)  # of (5, 7, 45, 142, 46, 4, 13, 8)
     assert clothes.notes[1:] == (
-        "780 images stay with another that is equal, or of one group with it.",
-        "Equal or grouped images with different labels: 70 groups.",
-        "15 classes with fewer than 3 different images left out"
+        "780 duplicate images were kept in the same split as their twins.",
+        "Different labels within 70 groups of duplicate images.",
+        "Dropped 15 classes with fewer than 3 different images"
         " (masterCategory 1, subCategory 2, articleType 10, year 1, usage 1).",
     )
     counts = clothes.counts()

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from rectifier import LabelSpace
 from rectifier.data.dataset import ImageData
-from rectifier.data.readers.text_files import read_csv
 from rectifier.data.sources import open_data
 from rectifier.data.table import read_table
 
@@ -37,9 +36,9 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
     return path
 
 
-def write_csv(path: Path, columns: Mapping[str, Sequence[object]], delimiter: str = ",", newline: str = "\n") -> Path:
+def write_csv(path: Path, columns: Mapping[str, Sequence[object]]) -> Path:
     out = io.StringIO()
-    writer = csv.writer(out, delimiter=delimiter, lineterminator=newline)
+    writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return write(path, out.getvalue())
@@ -56,10 +55,6 @@ def table(folder: Path, columns: Mapping[str, Sequence[object]], **options: Any)
     return read_table(write_csv(folder / "t.csv", {"image": photos(folder, rows), **columns}), **options)
 
 
-def _not_blank(row: Sequence[str]) -> bool:
-    return any(map(str.strip, row))
-
-
 def told(data: ImageData, text: str) -> bool:
     return any(text in note for note in data.notes)
 
@@ -69,83 +64,13 @@ STRIPED = ["yes", "no", "no", "", "yes", "no", "no", "no"]
 
 
 class TestCsv:
-    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-    @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-    @pytest.mark.parametrize("bom", ["", "\ufeff"])
-    def test_every_way_of_writing_it(self, tmp_path: Path, delimiter: str, newline: str, bom: str) -> None:
-        columns = {"image": photos(tmp_path, 8), "colour": COLOURS, "striped": STRIPED}
-        path = write_csv(tmp_path / "t.csv", columns, delimiter, newline)
-        path.write_text(bom + path.read_bytes().decode(), newline="", encoding="utf-8")
-        data = read_table(path)
+    def test_labels_and_targets(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"colour": COLOURS, "striped": STRIPED})
         assert data.space == LabelSpace.from_names({"colour": ["blue", "green", "red"], "striped": ["no", "yes"]})
         assert data.targets[:, 0].tolist() == [2, 0, -1, 2, 1, 0, 2, 2]
         assert data.targets[:, 1].tolist() == [1, 0, 0, -1, 1, 0, 0, 0]
-        assert data.ids == tuple(columns["image"])
+        assert data.ids == tuple(f"{row}.jpg" for row in range(8))
         assert data.name == "t"
-
-    @pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "utf8"])
-    def test_a_byte_order_mark_is_no_part_of_the_first_name(self, tmp_path: Path, encoding: str) -> None:
-        path = write(tmp_path / "t.csv", "\ufeffimage,kind\na,b\n")
-        assert list(read_csv(path, encoding).columns) == ["image", "kind"]
-
-    def test_lines_are_counted_over_quoted_newlines_and_blank_lines(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "t.csv", 'image,"no\nte"\n\na,"one\ntwo\nthree"\n"b",x\n\n\nc,"y\r\nz"\nd,w\n')
-        columns = read_csv(path)
-        assert columns.lines == [4, 7, 10, 12]
-        assert columns.columns == {"image": list("abcd"), "no\nte": ["one\ntwo\nthree", "x", "y\r\nz", "w"]}
-
-    @pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0c", "\x0b", "\x1c", "\x00", "é", "猫"])
-    def test_only_newlines_end_a_line(self, tmp_path: Path, odd: str) -> None:
-        path = write(tmp_path / "t.csv", f"image,kind\na,x{odd}y\nb,z\n")
-        columns = read_csv(path)
-        assert columns.lines == [2, 3]
-        assert columns.columns["kind"] == [f"x{odd}y", "z"]
-
-    @given(
-        st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=6)] * 2).filter(_not_blank), max_size=8),
-        st.sampled_from(",;\t"),
-    )
-    def test_what_csv_writes_is_read_back(
-        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], delimiter: str
-    ) -> None:
-        path = tmp_path_factory.mktemp("csv") / "t.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
-        columns = read_csv(path)
-        assert list(zip(columns.columns["a"], columns.columns["b"], strict=True)) == rows
-        text = path.read_bytes().decode()
-        assert len(columns) == len(columns.lines)
-        for row, line in zip(rows, columns.lines, strict=True):
-            rest = "".join(io.StringIO(text, newline="").readlines()[line - 1 :])
-            assert next(csv.reader(io.StringIO(rest, newline=""), delimiter=delimiter)) == list(row)
-
-    def test_what_spreadsheets_leave_behind(self, tmp_path: Path) -> None:
-        text = "sep=;\r\nimage;kind;\r\n0.png;a;\r\n1.png;b;\r\n;;\r\n;;\r\n"
-        for encoding in ("utf-8", "utf-8-sig", "utf-16"):
-            path = tmp_path / f"{encoding}.csv"
-            path.write_bytes(text.encode(encoding))
-            columns = read_csv(path)
-            assert columns.columns == {"image": ["0.png", "1.png"], "kind": ["a", "b"]}
-            assert columns.lines == [3, 4]
-
-    def test_the_separator_that_a_spreadsheet_names(self, tmp_path: Path) -> None:
-        path = tmp_path / "t.csv"
-        path.write_text('sep=;\nimage;"colour (r,g,b)"\n0.png;red\n')
-        assert read_csv(path).columns == {"image": ["0.png"], "colour (r,g,b)": ["red"]}
-        path.write_text("sep=;\nimage;a;a\n0.png;1;2\n")
-        with pytest.raises(ValueError, match="line 2, to be a header of different names, but got 'a' twice"):
-            read_csv(path)
-
-    def test_a_workbook_is_no_text(self, tmp_path: Path) -> None:
-        (tmp_path / "t.csv").write_bytes(b"PK\3\4 and so on")
-        with pytest.raises(
-            ValueError, match=r"t\.csv to be a text file, but got a zip file, such as an Excel workbook"
-        ):
-            read_csv(tmp_path / "t.csv")
-
-    def test_a_last_column_of_free_text(self, tmp_path: Path) -> None:
-        columns = read_csv(write(tmp_path / "t.csv", "a;b\n1;x;y\n2;z\n"), overflow="b")
-        assert columns.columns["b"] == ["x;y", "z"]
 
     def test_latin_1(self, tmp_path: Path) -> None:
         photos(tmp_path, 2)
@@ -153,22 +78,12 @@ class TestCsv:
         with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, line 3, to be utf-8 text, .* 0xe9; .*latin-1"):
             read_table(path)
         assert read_table(path, encoding="latin-1").space.classes == (("a", "é"),)
-        with pytest.raises(ValueError, match=r"Expected encoding to be one that Python knows, .* but got 'latin-99'"):
-            read_table(path, encoding="latin-99")
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("", "line 1, to be a header with the names of the columns"),
-            ("\nimage,kind\n", "line 1, to be a header with the names of the columns"),
             ("image,kind\n", "to be a table with at least one row, but got a header only"),
-            ("image,,kind\n0.jpg,1,2\n", "line 1, to be a header with a name for every column, .*column 2"),
-            ("image,kind, image\n0.jpg,1,2\n", "line 1, to be a header of different names, but got 'image' twice"),
-            ("image,kind\n0.jpg,a\n1.jpg\n", "line 3, to be a row of 2 values, as the header has, but got 1"),
-            ("image,kind\n0.jpg,a\n\n1.jpg,a,b\n", "line 4, to be a row of 2 values, as the header has, but got 3"),
-            ('image,kind\n0.jpg,"a\nb"\n1.jpg\n', "line 4, to be a row of 2 values"),
-            ('image,kind\n0.jpg,a\n1.jpg,"b\n2.jpg,c\n3.jpg,d\n', "line 3, to be a row with every quote closed"),
-            ('image,kind\n0.jpg,a\n1.jpg,"b\n' + "2.jpg,c\n" * 20_000, "line 3, to be the beginning of a row of CSV"),
             ("image,kind\n0.jpg,a\n ,b\n", "line 3, column 'image' to be an image path, but got a blank"),
             (
                 "image,kind\n0.jpg,a\n1.jpg,b\n\n0.jpg ,c\n",
@@ -181,10 +96,6 @@ class TestCsv:
         path = write(tmp_path / "t.csv", text)
         with pytest.raises(ValueError, match=re.escape(str(path)) + ",? " + f"({message})"):
             read_table(path, labels="kind" if "kind" in text else None)
-
-    def test_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"gone\.csv to be a text file, but got nothing there"):
-            read_table(tmp_path / "gone.csv")
 
 
 class TestClasses:
@@ -212,37 +123,29 @@ class TestClasses:
     def test_whole_numbers_sort_by_value(self, tmp_path: Path) -> None:
         assert table(tmp_path, {"age": ["10", "9", "100"]}).space.classes == (("9", "10", "100"),)
 
-    @pytest.mark.parametrize("missing", ["NA,-1", ["NA", -1], ("-1", "NA")])
+    @pytest.mark.parametrize("missing", ["NA,-1", ["NA", -1]])
     def test_values_that_mean_missing(self, tmp_path: Path, missing: Any) -> None:
         labels = {"kind": ["NA", " NA", "a", "b"], "age": ["-1.0", "3.0", "4.0", " NA"], "year": ["1", "-1", "2", "2"]}
         data = table(tmp_path, labels, missing=missing)
         assert data.space.classes == (("a", "b"), ("3", "4"), ("1", "2"))
         assert data.targets.tolist() == [[-1, -1, 0], [-1, 0, -1], [0, 1, 1], [1, -1, 1]]
 
-    @pytest.mark.parametrize("missing", [-1, "-1", [-1]])
-    def test_one_number_that_means_missing(self, tmp_path: Path, missing: Any) -> None:
-        columns = {"image": photos(tmp_path, 4), "kind": [-1, 0, 1, 1]}
-        for path in (write_csv(tmp_path / "t.csv", columns), write_parquet(tmp_path / "t.parquet", columns)):
-            data = read_table(path, missing=missing)
-            assert data.space.classes == (("0", "1"),)
-            assert data.targets[:, 0].tolist() == [-1, 0, 1, 1]
-
     def test_a_column_left_with_one_class_is_no_label(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": list("aab"), "mark": ["NA", "x", "NA"]}, missing="NA")
         assert data.space.names == ("kind",)
-        assert told(data, "Column 'mark' is taken for no label: its only value is 'x'")
+        assert told(data, "Column 'mark' is not a label: its only value is 'x'")
 
-    @pytest.mark.parametrize("mark", ["NA", "n/a", "NaN", "null", "None", "?", "-", "unknown"])
+    @pytest.mark.parametrize("mark", ["NA", "NaN", "?"])
     def test_what_looks_missing_is_told(self, tmp_path: Path, mark: str) -> None:
-        note = f"Perhaps no class, but a missing label: {mark!r} of label 'kind'; --set missing={mark} says so."
+        note = f"These classes may be missing labels: {mark!r} of label 'kind'. If so, set missing={mark!r}."
         assert note in table(tmp_path, {"kind": ["a", "b", mark]}).notes
-        assert not told(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "--set missing")
+        assert not told(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "missing labels")
         as_told = open_data(tmp_path / "t.csv", missing=mark)
         assert as_told.space.classes == (("a", "b"),)
 
     def test_several_that_look_missing_take_one_option(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": ["a", "b", "NA", "?"], "size": ["s", "t", "s", "none"]}, missing="?")
-        assert told(data, "--set missing=?,NA,none says so")
+        assert told(data, "set missing='?,NA,none'")
 
 
 class TestParquet:
@@ -305,24 +208,13 @@ class TestParquet:
         assert one.fingerprint == two.fingerprint
         assert one.notes == two.notes
 
-    def test_pandas_round_trip(self, tmp_path: Path) -> None:
-        pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame(
-            {"image": photos(tmp_path, 5), "n": [1, None, 3, 1, 3], "flag": [True, False] * 2 + [True]}
-        )
-        frame.to_csv(tmp_path / "t.csv", index=False)
-        frame.to_parquet(tmp_path / "t.parquet")
-        one, two = read_table(tmp_path / "t.csv"), read_table(tmp_path / "t.parquet")
-        assert one.space.classes == (("1", "3"), ("False", "True"))
-        assert one.fingerprint == two.fingerprint
-
     def test_broken(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.parquet", "no table")
-        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got a file that is none"):
+        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got another file"):
             read_table(path)
         whole = write_parquet(path, {"image": photos(tmp_path, 2), "kind": [0, 1]}).read_bytes()
         path.write_bytes(whole[:-60] + b"\xff" * 50 + whole[-10:])
-        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got a file that is none"):
+        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got another file"):
             read_table(path)
         with pytest.raises(FileNotFoundError, match=r"gone\.parquet to be a Parquet table, but got nothing there"):
             read_table(tmp_path / "gone.parquet")
@@ -356,13 +248,13 @@ class TestColumns:
             },
         )
         assert data.space.names == ("age", "kind", "size")
-        assert told(data, "Images by column 'image'")
-        assert told(data, "Column 'id' is taken for no label: 60 different values in 60 rows")
-        assert told(data, "Column 'serial' is taken for no label: 60 different values in 60 rows")
-        assert told(data, "Column 'weight' is taken for no label: 25 different numbers with fractions")
-        assert told(data, "Column 'site' is taken for no label: its only value is 'only'")
-        assert told(data, "Column 'note' is taken for no label: it is blank")
-        assert told(data, "Split drawn by seed 0, stratified over all labels, 0.8/0.1/0.1")
+        assert told(data, "Column 'image' holds the image paths")
+        assert told(data, "Column 'id' is not a label: 60 different values in 60 rows")
+        assert told(data, "Column 'serial' is not a label: 60 different values in 60 rows")
+        assert told(data, "Column 'weight' is not a label: 25 different numbers with fractions")
+        assert told(data, "Column 'site' is not a label: its only value is 'only'")
+        assert told(data, "Column 'note' is not a label: it is blank")
+        assert told(data, "Split drawn with seed 0, stratified over all labels: 0.8/0.1/0.1")
 
     @pytest.mark.parametrize("labels", ["site, weight", ["site", "weight"], ("site", "weight")])
     def test_labels_that_are_named(self, tmp_path: Path, labels: Any) -> None:
@@ -375,11 +267,7 @@ class TestColumns:
     def test_columns_to_ignore(self, tmp_path: Path, ignore: Any) -> None:
         assert table(tmp_path, {c: list("xyx") for c in "abc"}, ignore=ignore).space.names == ("c",)
 
-    def test_names_with_slashes(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"a/b": list("xyx"), "c": list("xyx")}, labels=["a/b"])
-        assert data.space.names == ("a/b",)
-
-    @pytest.mark.parametrize("name", ["image", "Path", "FILE", "filename", "file_name", "image_path", "img"])
+    @pytest.mark.parametrize("name", ["image", "Path", "FILE", "img"])
     def test_usual_names_of_the_image_column(self, tmp_path: Path, name: str) -> None:
         path = write_csv(tmp_path / "t.csv", {"kind": list("aba"), name: photos(tmp_path, 3)})
         assert read_table(path).ids == ("0.jpg", "1.jpg", "2.jpg")
@@ -389,7 +277,7 @@ class TestColumns:
         path = write_csv(tmp_path / "t.csv", {"kind": list("aba"), "what": names, "mask": ["a.png", "b.png", "c.png"]})
         data = read_table(path, ignore="mask")
         assert data.ids == tuple(names)
-        assert told(data, "Images by column 'what'")
+        assert told(data, "Column 'what' holds the image paths")
 
     def test_the_image_column_is_named(self, tmp_path: Path) -> None:
         columns = {"image": ["photo", "photo", "drawing"], "mine": photos(tmp_path, 3)}
@@ -399,12 +287,14 @@ class TestColumns:
 
     def test_no_image_column(self, tmp_path: Path) -> None:
         path = write_csv(tmp_path / "t.csv", {"kind": list("ab"), "age": [1, 2]})
-        message = r"t\.csv to be a table with a column of image paths, but got kind, age; --set image=COLUMN"
+        message = r"t\.csv to be a table with a column of image paths, but got kind, age; name it in image"
         with pytest.raises(ValueError, match=message):
             read_table(path)
 
     def test_no_label_column(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"t\.csv to be a table with a label column, .*'x'.* labels=\.\.\."):
+        with pytest.raises(
+            ValueError, match=r"t\.csv to be a table with a label column, .*'x'.* Name the columns in labels"
+        ):
             table(tmp_path, {"kind": ["x", "x"]})
 
     def test_unknown_columns_are_all_named_with_the_nearest(self, tmp_path: Path) -> None:
@@ -453,14 +343,14 @@ class TestSpace:
             table(tmp_path, {"stripe": STRIPED, "colour": COLOURS}, space=self.SPACE)
 
     def test_labels_beside_space(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="Expected labels to be left out beside space"):
+        with pytest.raises(ValueError, match="Expected labels to be omitted if space is given"):
             table(tmp_path, {"striped": STRIPED, "colour": COLOURS}, space=self.SPACE, labels="colour")
 
     def test_broken_json(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"gone\.json to be a label space in JSON, but got nothing there"):
             table(tmp_path, {"kind": list("aba")}, space=tmp_path / "gone.json")
         for text in ("{", '{"labels": [{"name": "kind"}]}', "[]", '{"labels": []}'):
-            with pytest.raises(ValueError, match=r"bad\.json to be a label space in JSON, but got a file that is none"):
+            with pytest.raises(ValueError, match=r"bad\.json to be a label space in JSON, but got another file"):
                 table(tmp_path, {"kind": list("aba")}, space=write(tmp_path / "bad.json", text))
 
 
@@ -468,19 +358,20 @@ class TestSplit:
     def test_a_column_that_only_looks_like_a_split(self, tmp_path: Path) -> None:
         toys = {"set": ["car", "train", "car", "train"], "x": list("abab")}
         with pytest.raises(
-            ValueError, match=r"line 2, column 'set' to be train, .* 'car'\. If it is no split: --set ignore=set"
+            ValueError,
+            match=r"line 2, column 'set' to be train, .* 'car'\. If this column is not a split, set ignore='set'",
         ):
             table(tmp_path, toys)
         assert table(tmp_path, toys, labels="set,x").space.classes[0] == ("car", "train")
         assert table(tmp_path, toys, ignore="set").space.names == ("x",)
 
-    @pytest.mark.parametrize("name", ["split", "Part", "partition", "SET", "subset", "fold"])
+    @pytest.mark.parametrize("name", ["split", "SET", "fold"])
     def test_spellings(self, tmp_path: Path, name: str) -> None:
         values = ["train", " Training", "TRAIN ", "val", "Valid", "validation", "dev", "test", "Testing"]
         data = table(tmp_path, {"kind": list("abcabcabc"), name: values})
         assert data.split.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2]
         assert data.space.names == ("kind",)
-        assert data.notes == ("Images by column 'image'.", f"Split by column {name!r}.")
+        assert data.notes == ("Column 'image' holds the image paths.", f"Column {name!r} holds the split.")
 
     def test_a_column_of_any_name(self, tmp_path: Path) -> None:
         columns = {"kind": list("abab"), "where": ["train", "val", "test", "train"]}
@@ -498,7 +389,7 @@ class TestSplit:
     def test_a_split_column_that_names_no_part_is_a_label_and_told(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": list("ababab"), "fold": [0, 1, 2, 0, 1, 2]})
         assert data.space.names == ("kind", "fold")
-        assert told(data, "Column 'fold' is taken for a label: no value in it is train, validation or test")
+        assert told(data, "Column 'fold' is a label: none of its values is train, validation or test")
 
     def test_without_validation_it_is_drawn_from_train(self, tmp_path: Path) -> None:
         kinds = ["a"] * 50 + ["b"] * 8 + ["c"] * 3
@@ -509,7 +400,7 @@ class TestSplit:
             held = [p for k, p in zip(kinds, data.split[:61].tolist(), strict=True) if k == kind]
             assert 1 <= held.count(1) <= most
             assert set(held) == {0, 1}
-        assert told(data, "No validation part: a tenth of train was drawn for it by seed 4")
+        assert told(data, "a tenth of train was drawn for it with seed 4")
         assert torch.equal(data.split, table(tmp_path, columns, seed=4).split)
         assert not torch.equal(data.split, table(tmp_path, columns, seed=5).split)
 
@@ -538,14 +429,14 @@ class TestSplit:
             [30, 1],
             [30, 1],
         ]
-        assert not told(data, "too rare")
+        assert not told(data, "Too rare")
         again = table(tmp_path, {"kind": kinds}, seed=2)
         assert (again.fingerprint, again.notes) == (data.fingerprint, data.notes)
         assert not torch.equal(data.split, table(tmp_path, {"kind": kinds}, seed=3).split)
 
     def test_classes_that_cannot_be_in_every_part_are_told(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": ["a"] * 30 + ["b"] * 2 + ["c"]})
-        assert told(data, "Too rare to be in every part: 2 classes.")
+        assert told(data, "Too rare to be in every split: 2 classes.")
 
     @pytest.mark.parametrize("shares", ["0.5/0.2/0.3", "0.5,0.2,0.3", [0.5, 0.2, 0.3], (5, 2, 3)])
     def test_shares(self, tmp_path: Path, shares: Any) -> None:
@@ -556,7 +447,7 @@ class TestSplit:
     def test_a_part_that_nobody_asked_for_is_no_hole(self, tmp_path: Path, shares: Any, parts: list[int]) -> None:
         data = table(tmp_path, {"kind": list("ab") * 10}, shares=shares)
         assert data.split.unique().tolist() == parts
-        assert not told(data, "too rare")
+        assert not told(data, "Too rare")
 
     @pytest.mark.parametrize("shares", ["a/b/c", "0.8/0.2", 0.8, "0/0.5/0.5", None, [0.8, "x", 0.1]])
     def test_wrong_shares(self, tmp_path: Path, shares: Any) -> None:
@@ -569,7 +460,7 @@ class TestSplit:
         assert data.space.names == ("kind",)
         assert all(len(set(data.split[row : row + 3].tolist())) == 1 for row in range(0, 90, 3))
         assert len(set(data.split[90:].tolist())) == 3, "a blank is no group"
-        assert told(data, "60 images stay with another")
+        assert told(data, "60 duplicate or grouped images were kept in the same split as their twins.")
 
     @pytest.mark.parametrize("group", [None, "who"])
     @pytest.mark.parametrize("seed", range(5))
@@ -599,14 +490,14 @@ class TestImages:
         for wrong in (None, tmp_path / "nowhere", path):
             root = re.escape(str(wrong or tmp_path))
             message = (
-                rf"Expected {root}/0\.jpg to be an image, as .*t\.csv, line 2, says, but got nothing there\..*--images"
+                rf"Expected {root}/0\.jpg to be an image, as .*t\.csv, line 2, says, but got nothing there\. Set images"
             )
             with pytest.raises(FileNotFoundError, match=message):
                 read_table(path, images=wrong)
 
     def test_the_wrong_column(self, tmp_path: Path) -> None:
         columns = {"image": ["photo", "drawing"], "mine": photos(tmp_path, 2)}
-        with pytest.raises(FileNotFoundError, match=r"image=COLUMN the column of paths \(now 'image'\)"):
+        with pytest.raises(FileNotFoundError, match=r"or image to the column of paths \(now 'image'\)"):
             read_table(write_csv(tmp_path / "t.csv", columns))
 
     def test_absolute_paths(self, tmp_path: Path) -> None:

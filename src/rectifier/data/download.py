@@ -17,7 +17,9 @@ ATTEMPTS = 4
 PAUSE = 1.0
 """Seconds before the second attempt; they double before each further one."""
 
-_TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for the next bytes
+TIMEOUT = (10.0, 60.0)
+"""Seconds to connect, and to wait for the next bytes."""
+
 _BLOCK = 2**18
 
 
@@ -105,7 +107,7 @@ def _attempt(url: str, part: Path, show: Callable[[int, int | None], None]) -> N
     have = part.stat().st_size if part.exists() else 0
     # A compressed transfer would match neither the checksum nor the byte numbers of Range.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
         scope = answer.headers.get("Content-Range", "")
         if answer.status_code == 416 or (answer.status_code == 206 and not scope.startswith(f"bytes {have}-")):
             part.unlink(missing_ok=True)

@@ -19,6 +19,8 @@ from rectifier.data.pixels import AT_ONCE, PixelReader, Resident, Streamed, free
 from rectifier.samplers import UniformSampler
 
 MODES = ("auto", "resident", "streamed")
+MEMORY_SHARE = 0.5
+"""Largest share of the device's free memory that a resident part takes."""
 
 
 class Batch(NamedTuple):
@@ -50,10 +52,7 @@ class Loader:
         mode: ``"resident"`` and ``"streamed"`` override the automatic choice.
         normalise: mean and deviation; by default those of the training part. ``None`` keeps pixels from 0 to 1.
         drop_last: drop a last batch that is not full.
-        dtype: type of the images.
         seed: seed of order and augmentation.
-        memory_share: largest share of the device's free memory for a resident part.
-        ahead: number of batches to read ahead when streaming; on a GPU, groups of batches of about 32 MiB.
 
     >>> from rectifier.data.readers.shapes import shapes
     >>> loader = Loader(shapes(samples=40, size=16, ratio=4), "train", 8, shuffle=True, augment=CropAndFlip(2))
@@ -74,18 +73,13 @@ class Loader:
         mode: str = "auto",
         normalise: Normalisation | str | None = "train",
         drop_last: bool = False,
-        dtype: torch.dtype = torch.float32,
         seed: int = 0,
-        memory_share: float = 0.5,
-        ahead: int = 3,
     ) -> None:
         check.raise_all(
             [
                 check.choice("part", part, PARTS),
                 check.choice("mode", mode, MODES),
                 check.that("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
-                check.that("ahead", ahead, "a positive integer", check.is_count(ahead)),
-                check.share("memory_share", memory_share),
                 check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
                 check.that("augment", augment, "callable, or None", augment is None or callable(augment)),
                 check.that("shuffle", shuffle, "False if a sampler is given", not (shuffle and sampler is not None)),
@@ -93,7 +87,7 @@ class Loader:
         )
         images = _decoded(data, part)
         positions = data.indices(part)
-        self.part, self.device, self.dtype, self.seed = part, torch.device(device), dtype, seed
+        self.part, self.device, self.seed = part, torch.device(device), seed
         self.batch_size, self.drop_last, self.augment = batch_size, drop_last, augment
         self.sampler = UniformSampler(len(positions), seed=seed) if shuffle else _repeatable(sampler)
         self.normalisation = _normalisation(data, normalise)
@@ -105,12 +99,9 @@ class Loader:
         self._next = self._shown = int(getattr(self._timed, "epoch", 0))
         self._skip = 0
         self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
-        self.mode, self.description = _chosen_mode(mode, memory_share, images, part, len(positions), self.device)
-        self._pixels: PixelReader = (
-            Resident(images, positions, self.device)
-            if self.mode == "resident"
-            else Streamed(images, positions, self.device, ahead)
-        )
+        self.mode, self.description = _chosen_mode(mode, images, part, len(positions), self.device)
+        where = Resident if self.mode == "resident" else Streamed
+        self._pixels: PixelReader = where(images, positions, self.device)
         console.say(self.description)
 
     @property
@@ -221,11 +212,11 @@ class Loader:
             pixels = self.augment(pixels, cast(Tensor, draws))
         elif self.augment is not None:
             images = _checked(self.augment(pixels.permute(0, 3, 1, 2) / 255), len(pixels))
-            return self._normalised(images).to(self.dtype, memory_format=torch.channels_last)
+            return self._normalised(images).to(torch.float32, memory_format=torch.channels_last)
         flat = pixels.view(len(pixels), pixels.shape[1], -1)
         # Whole rows of pixels at a time: a product over three channels would not be vectorised.
         images = torch.addcmul(self._shift, flat, self._scale).view(pixels.shape)
-        return images.permute(0, 3, 1, 2).to(self.dtype)
+        return images.permute(0, 3, 1, 2)
 
     def _line(self, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
         """Return the factor and the summand ``(W * C,)`` that normalise a row of bytes."""
@@ -268,15 +259,13 @@ def _normalisation(data: ImageData, wanted: Normalisation | str | None) -> Norma
     return statistics(data)
 
 
-def _chosen_mode(
-    mode: str, share: float, images: Decoded, part: str, samples: int, device: torch.device
-) -> tuple[str, str]:
+def _chosen_mode(mode: str, images: Decoded, part: str, samples: int, device: torch.device) -> tuple[str, str]:
     """Choose where the pixels stay, and describe it."""
     need, free = samples * int(np.prod(images.shape)), free_memory(device)
     in_memory = isinstance(images, ImageArray)
     here_already = in_memory and device.type == "cpu"
     if mode == "auto":
-        mode = "resident" if here_already or need <= share * free else "streamed"
+        mode = "resident" if here_already or need <= MEMORY_SHARE * free else "streamed"
     size = " x ".join(map(str, images.shape[:2]))
     streamed = f"streamed from {'memory' if in_memory else 'disk'} to {device}"
     where = f"kept on {device}" if mode == "resident" else streamed
@@ -311,15 +300,11 @@ def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]
         order = torch.tensor([int(position) for position in drawn])
     else:
         order = [torch.as_tensor(batch, dtype=torch.int64) for batch in drawn]
-    _check_positions(order if isinstance(order, Tensor) else torch.cat(order), samples)
-    return order
-
-
-def _check_positions(order: Tensor, samples: int) -> None:
-    """Check the range here: on a GPU a wrong index would stop the whole process, far from its cause."""
-    low, high = int(order.min()), int(order.max())
-    if low < 0 or high >= samples:
+    every = order if isinstance(order, Tensor) else torch.cat(order)
+    low, high = int(every.min()), int(every.max())
+    if low < 0 or high >= samples:  # on a GPU a wrong index would stop the whole process, far from its cause
         check.fail("every position", f"from 0 to {samples - 1}", low if low < 0 else high)
+    return order
 
 
 def _mixed(*numbers: int) -> int:

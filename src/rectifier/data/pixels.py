@@ -19,6 +19,10 @@ AT_ONCE = 32 << 20
 """Bytes of pixels that a GPU receives, or turns into batches, at once."""
 
 
+AHEAD = 3
+"""Batches to read ahead when streaming; on a GPU, groups of batches of ``AT_ONCE`` bytes."""
+
+
 class PixelReader(Protocol):
     """Reads the pixels of a loader, wherever they are."""
 
@@ -50,18 +54,18 @@ class Resident:
 class Streamed:
     """Pixels from the memory map, read ahead by threads; a GPU gets them through pinned memory and its own stream."""
 
-    def __init__(self, images: Decoded, positions: Tensor, device: torch.device, ahead: int) -> None:
-        self._images, self._rows, self._device, self._ahead = images, positions.numpy(), device, ahead
+    def __init__(self, images: Decoded, positions: Tensor, device: torch.device) -> None:
+        self._images, self._rows, self._device = images, positions.numpy(), device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
-        threads = min(self._ahead, max(1, available_cores() // 2))
+        threads = min(AHEAD, max(1, available_cores() // 2))
         with ThreadPoolExecutor(threads, "rectifier-loader") as readers:
             waiting: deque[Future[tuple[Tensor, Any]]] = deque()
             try:
                 for index in positions:
                     waiting.append(readers.submit(self._fetch, index))
-                    if len(waiting) > self._ahead:
+                    if len(waiting) > AHEAD:
                         yield self._take(waiting.popleft())
                 while waiting:
                     yield self._take(waiting.popleft())

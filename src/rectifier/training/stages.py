@@ -182,7 +182,7 @@ def _rounds(fabric: Fabric, stage: Stage) -> Callable[[int], None] | None:
     due = job.rounds
     if not due:
         return None
-    batches = stage.loader.in_order(shard(len(job.data.indices("train")), fabric))  # of the pixels that are there already
+    batches = stage.loader.in_order(shard(len(job.data.indices("train")), fabric))  # shares its pixels
 
     def before_epoch(epoch: int) -> None:
         if epoch in due:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rectifier.data.store.decode import decode
 
 from rectifier import LabelSpace
 from rectifier._base.files import write_bytes
@@ -23,7 +24,6 @@ from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.store import build as stores
 from rectifier.data.store import shards
 from rectifier.data.store.build import as_size, build_store, is_store, open_store
-from rectifier.data.store.decode import decode
 from rectifier.data.store.shards import StoredImages
 
 SIZE = (10, 8)

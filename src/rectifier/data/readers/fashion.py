@@ -45,10 +45,10 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     copies = duplicate_groups(files.root, files.paths)
     values, dropped = {}, {}
     for label in LABELS:
-        column = ["" if value == "NA" else value.strip() for value in table.columns[label]]
-        values[label] = [column[row] for row in rows]
-        rare = _rare(values[label], copies) | (set(column) - set(values[label]))
-        values[label] = ["" if value in rare else value for value in values[label]]
+        listing = ["" if value == "NA" else value.strip() for value in table.columns[label]]
+        own = [listing[row] for row in rows]
+        rare = _rare(own, copies) | (set(listing) - set(own))
+        values[label] = ["" if value in rare else value for value in own]
         dropped[label] = len(rare - {""})
     space = LabelSpace.infer(values)
     targets = space.encode(values)

@@ -90,12 +90,12 @@ def build_store(
     resolved = as_size(size) or as_size(before.get("size")) or _first_size(files)
     plan, slots, per_shard = _plan(files, folder, resolved, fit)
     _decode_missing(plan, folder, workers or available_cores())
-    records = {job.target.name: json.loads(job.record.read_text()) for job in plan}
+    records = {shard.target.name: json.loads(shard.record.read_text()) for shard in plan}
     failures = {path: reason for record in records.values() for path, reason in record["unreadable"].items()}
     list_unreadable(folder, failures)
     kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
     _check_failures(files, failures, len(kept), folder / UNREADABLE, unreadable)
-    maps = Maps([job.target for job in plan], (*resolved, 3))
+    maps = Maps([shard.target for shard in plan], (*resolved, 3))
     images = StoredImages(maps, resolved, per_shard, slots[kept], fit)
     lost = len(files) - len(kept)
     note = (f"Dropped {check.amount(lost, 'unreadable image')}.",) if lost else ()
@@ -110,8 +110,8 @@ def available_cores() -> int:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """One shard to write."""
+class _Shard:
+    """One shard of a plan: the images to decode, and the file to write."""
 
     root: Path
     paths: tuple[str, ...]
@@ -134,20 +134,20 @@ class _Job:
 
 def _plan(
     files: ImageFiles, folder: Path, size: tuple[int, int], fit: str
-) -> tuple[list[_Job], NDArray[np.int64], int]:
-    """Assign the images to shards: the jobs, the slot ``(N,)`` of each image, and the slots of a shard."""
+) -> tuple[list[_Shard], NDArray[np.int64], int]:
+    """Assign the images to shards: the shards, the slot ``(N,)`` of each image, and the slots of a shard."""
     count = shard_count(len(files), size[0] * size[1] * 3)
     members: list[list[str]] = [[] for _ in range(count)]
     for path in sorted(set(files.paths)):
         members[_shard_of(path, count)].append(path)
     per_shard = max(map(len, members))
     slot = {path: s * per_shard + row for s, paths in enumerate(members) for row, path in enumerate(paths)}
-    jobs = []
+    shards = []
     for number, paths in enumerate(members):
         fingerprint = _fingerprint(files.root, paths, size, fit)
         target = folder / "shards" / f"{number:05d}-{fingerprint[:16]}.bin"
-        jobs.append(_Job(files.root, tuple(paths), size, fit, target))
-    return jobs, np.array([slot[path] for path in files.paths], np.int64), per_shard
+        shards.append(_Shard(files.root, tuple(paths), size, fit, target))
+    return shards, np.array([slot[path] for path in files.paths], np.int64), per_shard
 
 
 def shard_count(images: int, image_bytes: int) -> int:
@@ -184,24 +184,25 @@ def _fingerprint(root: Path, paths: Sequence[str], size: tuple[int, int], fit: s
     return digest.hexdigest()
 
 
-def _decode_missing(plan: list[_Job], folder: Path, workers: int) -> None:
-    todo = [job for job in plan if not job.is_done()]
+def _decode_missing(plan: list[_Shard], folder: Path, workers: int) -> None:
+    todo = [shard for shard in plan if not shard.is_done()]
     if not todo:
         return
     (folder / "shards").mkdir(parents=True, exist_ok=True)
     if is_store(folder):
         console.say(f"{len(todo)} of {check.amount(len(plan), 'shard')} out of date or damaged: decoding their images.")
     with console.progress() as display:
-        task = display.add_task("decoding", total=sum(len(job.paths) for job in todo))
+        task = display.add_task("decoding", total=sum(len(shard.paths) for shard in todo))
         for done in _run(todo, min(workers, len(todo))):
             display.advance(task, done)
 
 
-def _run(jobs: list[_Job], workers: int) -> Iterable[int]:
+def _run(shards: list[_Shard], workers: int) -> Iterable[int]:
     # A reused process may have been started in another folder.
-    calls = [(str(job.root.absolute()), job.paths, job.size, job.fit, str(job.target.absolute())) for job in jobs]
-    if workers == 1:
-        return (write_shard(*call) for call in calls)
+    calls = [
+        (str(shard.root.absolute()), shard.paths, shard.size, shard.fit, str(shard.target.absolute()))
+        for shard in shards
+    ]
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     # joblib's processes start without a fork and without importing the caller's script again.
