@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData, ImageFiles
+from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData, ImageFiles, as_size
 from rectifier.labels.space import LabelSpace
 
 SPACE = LabelSpace.from_names({"colour": ["red", "green", "blue"], "striped": ["no", "yes"]})
@@ -200,3 +200,8 @@ def test_files_are_not_decoded() -> None:
     assert not isinstance(files, Decoded)
     assert files.select(np.array([2, 0])) == ImageFiles(Path("absent"), ("c.jpg", "a.jpg"))
     assert len(files) == 3
+
+
+@pytest.mark.parametrize(("size", "expected"), [(32, (32, 32)), ("55x47", (55, 47)), ((3, 4), (3, 4)), (None, None)])
+def test_spellings_of_a_size(size: Any, expected: object) -> None:
+    assert as_size(size) == expected
