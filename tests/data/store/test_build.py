@@ -370,7 +370,7 @@ def test_unreadable_images_are_left_out_and_listed(damaged: ImageData, tmp_path:
 def test_unreadable_images_as_an_error(damaged: ImageData, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
-        match=r"a folder of 20 readable images, but got 2 unreadable ones, such as 003\.png .*unreadable\.csv",
+        match=r"a folder of 20 readable images, but got 2 unreadable images, such as 003\.png .*unreadable\.csv",
     ):
         build_store(damaged, tmp_path / "store", SIZE, unreadable="raise")
     assert len(times_of_shards(tmp_path / "store")) == 4  # the work on the others is kept

@@ -227,7 +227,7 @@ def _check_failures(
 ) -> None:
     if failures and unreadable == "raise":
         path, reason = next(iter(failures.items()))
-        got = f"{len(failures):,} unreadable ones, such as {path} ({reason}); {listed_in} lists them"
+        got = f"{check.amount(len(failures), 'unreadable image')}, such as {path} ({reason}); {listed_in} lists them"
         check.fail(str(files.root), f"a folder of {len(files):,} readable images", got)
     if not kept:
         check.fail(str(files.root), "a folder with readable images", f"none of {len(files):,}; {listed_in} says why")
