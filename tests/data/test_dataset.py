@@ -97,21 +97,6 @@ def test_a_target_out_of_range_is_named_with_label_and_row() -> None:
         make(targets=targets)
 
 
-@pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 2, 1)])
-def test_targets_of_another_shape(shape: tuple[int, ...]) -> None:
-    with pytest.raises(
-        ValueError, match=r"^Expected targets to be of shape \(N, 2\), one column a label, but got shape"
-    ):
-        make(targets=torch.zeros(shape, dtype=torch.int64))
-
-
-def test_targets_that_are_no_indices() -> None:
-    with pytest.raises(
-        TypeError, match=r"^Expected targets to be an integer tensor of class indices, but got a torch.fl"
-    ):
-        make(targets=make().targets.float())
-
-
 def test_targets_are_int64_and_have_a_column_per_label_however_they_come() -> None:
     one = LabelSpace.from_names({"colour": ["red", "green", "blue"]})
     column = make(targets=torch.tensor([0, 1, 2, 0, 1, -1], dtype=torch.int32), space=one)

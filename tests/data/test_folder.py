@@ -85,16 +85,6 @@ class TestClasses:
         assert data.space.classes == (("cat", "dog"),)
         assert told(data, "Ignored 2 folders without images (bird, fish).")
 
-    def test_equal_images_stay_together(self, tmp_path: Path) -> None:
-        fill(tmp_path, {"cat": 30, "dog": 30})
-        for number in range(30):
-            (tmp_path / "cat" / f"{number:03d}.png").write_text(f"cat {number // 3}")
-        data = read_folder(tmp_path)
-        part = dict(zip(data.ids, data.split.tolist(), strict=True))
-        for number in range(30):
-            assert part[f"cat/{number:03d}.png"] == part[f"cat/{number // 3 * 3:03d}.png"]
-        assert told(data, "20 duplicate images were kept in the same split as their twins.")
-
     def test_too_rare(self, tmp_path: Path) -> None:
         data = read_folder(fill(tmp_path, {"common": 20, "rare": 2}))
         assert told(data, "Too rare to be in every split: 1 class.")
@@ -117,11 +107,6 @@ class TestParts:
         assert told(data, "a tenth of train was drawn for it with seed 2")
         assert all(name.startswith("train/") for name in data.part("validation").ids)
 
-    def test_without_test(self, tmp_path: Path) -> None:
-        data = read_folder(fill(tmp_path, {"train/cat": 5, "train/dog": 5, "val/cat": 5}))
-        assert told(data, "There is no test part")
-        assert len(data.part("test")) == 0
-
     def test_without_train(self, tmp_path: Path) -> None:
         fill(tmp_path, {"val/cat": 5, "val/dog": 5, "test/cat": 5, "train/cat": 0})
         with pytest.raises(ValueError, match=re.escape(str(tmp_path)) + " to be a folder with images in train"):
@@ -135,13 +120,6 @@ class TestParts:
         fill(tmp_path, {"train/cat": 5, "train/dog": 4, "test/cat": 2, "__MACOSX/train": 2})
         with pytest.raises(ValueError, match=re.escape(str(tmp_path)) + ".* but got both 'test' and '__MACOSX'"):
             read_folder(tmp_path)
-
-    def test_a_file_in_place_of_a_part(self, tmp_path: Path) -> None:
-        fill(tmp_path, {"train/cat": 25, "train/dog": 25})
-        (tmp_path / "test").write_text("a file")
-        data = read_folder(tmp_path)
-        assert len(data.part("test")) == 0
-        assert told(data, "There is no test part")
 
 
 class TestBroken:

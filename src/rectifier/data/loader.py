@@ -60,6 +60,11 @@ class Loader:
     (5, (8, 3, 16, 16))
     """
 
+    _next: int
+    _shown: int
+    _skip: int
+    _planned: tuple[tuple[int, int], list[Tensor]] | None
+
     def __init__(
         self,
         data: ImageData,
@@ -89,16 +94,12 @@ class Loader:
         positions = data.indices(part)
         self.part, self.device, self.seed = part, torch.device(device), seed
         self.batch_size, self.drop_last, self.augment = batch_size, drop_last, augment
-        self.sampler = UniformSampler(len(positions), seed=seed) if shuffle else _repeatable(sampler)
+        self._use(UniformSampler(len(positions), seed=seed) if shuffle else sampler)
         self.normalisation = _normalisation(data, normalise)
         self._scale, self._shift = self._line(images.shape)
         narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # these stay in memory
         self._targets = data.targets.clamp(min=-1).to(narrow)[positions].to(self.device)
         self._image_bytes = int(np.prod(images.shape))
-        self._timed = _timed_sampler(self.sampler)
-        self._next = self._shown = int(getattr(self._timed, "epoch", 0))
-        self._skip = 0
-        self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
         self.mode, self.description = _chosen_mode(mode, images, part, len(positions), self.device)
         where = Resident if self.mode == "resident" else Streamed
         self._pixels: PixelReader = where(images, positions, self.device)
@@ -125,10 +126,8 @@ class Loader:
     def with_sampler(self, sampler: Iterable[Any], seed: int) -> Loader:
         """Return a loader that shares these pixels, with its own order and augmentation."""
         other = copy.copy(self)
-        other.sampler, other.seed = _repeatable(sampler), seed
-        other._timed = _timed_sampler(other.sampler)
-        other._next = other._shown = int(getattr(other._timed, "epoch", 0))
-        other._skip, other._planned = 0, None
+        other.seed = seed
+        other._use(sampler)
         return other
 
     def in_order(self, positions: Iterable[int]) -> Loader:
@@ -166,6 +165,15 @@ class Loader:
             start += len(index)
             each = [len(batch) for batch in group]
             yield from map(Batch, images.split(each), self._targets[index].long().split(each), index.split(each))
+
+    def _use(self, sampler: Iterable[Any] | None) -> None:
+        """Take a sampler, at the epoch that it shows."""
+        if isinstance(sampler, Iterator):
+            got = f"an iterator ({type(sampler).__name__})"
+            check.fail("sampler", "one that can be iterated in every epoch", got)
+        self.sampler, self._timed = sampler, _timed_sampler(sampler)
+        self._next = self._shown = int(getattr(self._timed, "epoch", 0))
+        self._skip, self._planned = 0, None
 
     def _batches(self) -> list[Tensor]:
         """Return the positions of every batch of the next epoch. They are drawn only once."""
@@ -271,12 +279,6 @@ def _chosen_mode(mode: str, images: Decoded, part: str, samples: int, device: to
     where = f"kept on {device}" if mode == "resident" else streamed
     amount = f"{need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there"
     return mode, f"{part}: {samples:,} images of {size}, {where} ({amount})"
-
-
-def _repeatable(sampler: Iterable[Any] | None) -> Iterable[Any] | None:
-    if isinstance(sampler, Iterator):
-        check.fail("sampler", "one that can be iterated in every epoch", f"an iterator ({type(sampler).__name__})")
-    return sampler
 
 
 def _timed_sampler(sampler: Any) -> Any:

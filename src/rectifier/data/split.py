@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -59,7 +58,7 @@ def stratified_split(
         ]
     )
     units, unit_of_sample = _units(len(targets), groups)
-    incidence = _Incidence.of(targets, columns.as_sizes(sizes), unit_of_sample, units)
+    incidence = _Incidence(targets, columns.as_sizes(sizes), unit_of_sample, units)
     random = np.random.default_rng(seed)
     wanted = np.asarray(shares, float) / sum(shares)
     part = _deal(incidence, wanted, random)
@@ -146,48 +145,32 @@ def _contradictions(groups: Sequence[object], targets: Tensor) -> int:
     return len({group for group, row in rows if first.setdefault(group, row) != row})
 
 
-@dataclass(frozen=True)
 class _Incidence:
-    """Which units (groups of samples) contain which classes: both directions as sorted pairs."""
+    """The classes of each unit (group of samples) and the units of each class, as sparse matrices."""
 
-    classes: Ints  # of each pair, ascending
-    units: Ints  # of each pair
-    class_start: Ints  # (K + 1,)
-    by_unit: Ints  # the pairs' classes sorted by unit
-    unit_start: Ints  # (U + 1,)
+    def __init__(self, targets: Tensor, sizes: tuple[int, ...], unit_of_sample: Ints, units: int) -> None:
+        from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
-    @classmethod
-    def of(cls, targets: Tensor, sizes: Sequence[int], unit_of_sample: Ints, units: int) -> _Incidence:
-        resolved = columns.as_sizes(sizes)
-        own = columns.own_columns(columns.as_targets(targets, resolved), resolved).numpy()
-        total = sum(resolved)
-        pairs = np.where(own >= 0, own * units + unit_of_sample[:, None], -1).ravel()
-        pairs = np.sort(pairs[pairs >= 0])  # np.unique hashes, which is far slower
-        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-        classes, members = pairs // units, pairs % units
-        order = np.argsort(members, kind="stable")
-        return cls(
-            classes,
-            members,
-            np.searchsorted(classes, np.arange(total + 1)),
-            classes[order],
-            np.searchsorted(members[order], np.arange(units + 1)),
-        )
-
-    @property
-    def units_per_class(self) -> Ints:
-        return np.diff(self.class_start)
+        own = columns.own_columns(columns.as_targets(targets, sizes), sizes).numpy()
+        sample, label = np.nonzero(own >= 0)
+        place = unit_of_sample[sample], own[sample, label]
+        self.by_unit = coo_array((np.ones(len(sample), bool), place), (units, sum(sizes))).tocsr()
+        self.by_class = self.by_unit.tocsc()  # with sorted indices, as the other direction has after this
+        self.by_unit = self.by_class.tocsr()
+        self.units_per_class = np.diff(self.by_class.indptr)
 
     def units_of(self, label_class: int) -> Ints:
-        return self.units[self.class_start[label_class] : self.class_start[label_class + 1]]
+        found: Ints = self.by_class.indices[self.by_class.indptr[label_class] : self.by_class.indptr[label_class + 1]]
+        return found
 
     def classes_of(self, unit: int) -> Ints:
-        return self.by_unit[self.unit_start[unit] : self.unit_start[unit + 1]]
+        found: Ints = self.by_unit.indices[self.by_unit.indptr[unit] : self.by_unit.indptr[unit + 1]]
+        return found
 
     def part_counts(self, part: Ints) -> Ints:
         """Count each class's units in each part: ``(K, parts)``."""
-        counts = np.zeros((len(self.class_start) - 1, len(PARTS)), np.int64)
-        np.add.at(counts, (self.classes, part[self.units]), 1)
+        members = np.eye(len(PARTS), dtype=np.int64)[part]
+        counts: Ints = self.by_class.T.astype(np.int64) @ members
         return counts
 
 
@@ -204,7 +187,7 @@ def _units(samples: int, groups: Sequence[object] | None) -> tuple[int, Ints]:
 
 
 def _deal(incidence: _Incidence, wanted: Floats, random: np.random.Generator) -> Ints:
-    part = np.full(len(incidence.unit_start) - 1, -1)
+    part = np.full(incidence.by_unit.shape[0], -1)
     rarest_first = np.argsort(incidence.units_per_class, kind="stable")
     for members in (*map(incidence.units_of, rarest_first), np.arange(len(part))):  # units without any label come last
         dealt = part[members]

@@ -38,11 +38,6 @@ def test_the_images_are_where_the_reader_says(tmp_path: Path) -> None:
         assert np.abs(np.asarray(image).astype(int) - [144, 0, 0]).max() <= 4
 
 
-def test_the_official_partition(tmp_path: Path) -> None:
-    fakes.write_celeba(tmp_path, (5, 3, 2))
-    assert celeba(tmp_path).split.tolist() == [0] * 5 + [1] * 3 + [2] * 2
-
-
 def test_the_partition_is_matched_by_name_not_by_row(tmp_path: Path) -> None:
     folder = fakes.write_celeba(tmp_path, (5, 3, 2))
     lines = (folder / PARTITION).read_text().splitlines()
@@ -75,22 +70,10 @@ def test_the_seed_draws_the_papers_validation_images(tmp_path: Path) -> None:
     assert celeba(tmp_path, seed=1).fingerprint == celeba(tmp_path, seed=2).fingerprint
 
 
-def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
-    assert celeba(fakes.write_celeba(tmp_path)).fingerprint == celeba(tmp_path).fingerprint
-
-
 def test_an_unknown_split(tmp_path: Path) -> None:
     message = "Expected split to be one of 'official', 'paper', but got 'papers'. Did you mean 'paper'?"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         celeba(tmp_path, split="papers")
-
-
-def test_a_missing_folder_says_where_to_get_it(tmp_path: Path) -> None:
-    places = f"{tmp_path}/celeba/{ATTRIBUTES} or {tmp_path}/{ATTRIBUTES}"
-    with pytest.raises(
-        FileNotFoundError, match=f"^Expected {places} to be there, but got nothing there. Get the aligned"
-    ):
-        celeba(tmp_path)
 
 
 def test_a_missing_partition(tmp_path: Path) -> None:

@@ -152,16 +152,6 @@ def test_the_display_name_may_be_absent(tmp_path: Path) -> None:
     assert fashion(tmp_path).fingerprint == whole
 
 
-def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
-    assert fashion(fakes.write_fashion(tmp_path)).fingerprint == fashion(tmp_path).fingerprint
-
-
-def test_a_missing_table_says_where_to_get_it(tmp_path: Path) -> None:
-    places = f"{tmp_path}/fashion/styles.csv or {tmp_path}/styles.csv"
-    with pytest.raises(FileNotFoundError, match=f"^Expected {places} to be there, but got nothing there. Get 'Fashion"):
-        fashion(tmp_path)
-
-
 @pytest.mark.parametrize("images", ["absent", "empty"])
 def test_no_image_at_all(tmp_path: Path, images: str) -> None:
     folder = fakes.write_fashion(tmp_path)

@@ -51,23 +51,6 @@ def test_without_one_it_is_drawn_in_the_papers_shares(tmp_path: Path) -> None:
     assert abs(len(halves.part("train")) - 300) < 30
 
 
-def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
-    assert xdomain(fakes.write_xdomain(tmp_path)).fingerprint == xdomain(tmp_path).fingerprint
-
-
-def test_a_missing_table_says_how_it_must_look(tmp_path: Path) -> None:
-    places = f"{tmp_path}/xdomain/labels.csv or {tmp_path}/labels.csv"
-    with pytest.raises(FileNotFoundError, match=f"^Expected {places} to be there.*not public.*columns image, category"):
-        xdomain(tmp_path)
-
-
-def test_a_missing_folder_of_images(tmp_path: Path) -> None:
-    folder = fakes.write_xdomain(tmp_path)
-    (folder / "images").rename(folder / "pictures")
-    with pytest.raises(FileNotFoundError, match=f"^Expected {folder}/images/shop/0000.jpg to be an image"):
-        xdomain(tmp_path)
-
-
 @pytest.mark.parametrize("column", ["image", "sleeve-length"])
 def test_a_missing_column_is_named(tmp_path: Path, column: str) -> None:
     path = fakes.write_xdomain(tmp_path) / "labels.csv"

@@ -330,12 +330,6 @@ def test_parts_share_their_maps(data: ImageData, tmp_path: Path) -> None:
     assert stored.part("train").images.maps is stored.part("test").images.maps
 
 
-def test_another_size_is_another_store(data: ImageData, tmp_path: Path) -> None:
-    build_store(data, tmp_path / "store", SIZE)
-    stored = build_store(data, tmp_path / "store", (5, 5))
-    assert pixels(stored).shape == (20, 5, 5, 3)
-
-
 def test_changed_labels_need_no_decoding(data: ImageData, tmp_path: Path) -> None:
     build_store(data, tmp_path / "store", SIZE)
     before = times_of_shards(tmp_path / "store")
@@ -500,15 +494,6 @@ def test_a_store_is_not_stored_again(data: ImageData, tmp_path: Path) -> None:
     stored = build_store(data, tmp_path / "store", SIZE)
     with pytest.raises(ValueError, match="files, to be decoded, but got a store's"):
         build_store(stored, tmp_path / "other")
-
-
-def test_few_files_stay_open_however_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = write_images(tmp_path / "images", 20)
-    monkeypatch.setattr(build, "SHARD_BYTES", 1)
-    monkeypatch.setattr(build, "MOST_SHARDS", 5)
-    stored = build_store(data, tmp_path / "store", SIZE)
-    assert len(times_of_shards(tmp_path / "store")) == 5
-    np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
 
 
 def test_pages_are_handed_back_and_read_again(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,14 +129,8 @@ def load_pickle(path: Path) -> Any:
             return _PlainUnpickler(file, encoding="bytes").load()
     except FileNotFoundError:
         check.no_file(str(path), "a pickle of the data set", "")
-    except _RefusedError:
-        raise
     except Exception as error:  # a damaged pickle can raise almost anything
-        check.fail(str(path), "a whole pickle", f"a damaged one ({error})")
-
-
-class _RefusedError(ValueError):
-    """A pickle that asks for more than data."""
+        check.fail(str(path), "a whole pickle of lists, text, numbers and arrays", f"one that does not load: {error}")
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -150,16 +144,9 @@ class _PlainUnpickler(pickle.Unpickler):
         }
     )
 
-    def __init__(self, file: BinaryIO, **options: Any) -> None:
-        super().__init__(file, **options)
-        self._name = file.name
-
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._ADMITTED:
-            wanted = "a pickle of lists, text, numbers and arrays"
-            raise _RefusedError(
-                check.sentence(self._name, wanted, f"one that asks for {module}.{name}; it was not run")
-            )
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which was not run")
         return super().find_class(module, name)
 
 
