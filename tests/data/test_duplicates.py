@@ -4,14 +4,14 @@ from pathlib import Path
 
 import torch
 
-from rectifier.data.duplicates import duplicate_groups, joined
+from rectifier.data.duplicates import duplicate_groups, merged_groups
 
 
 def test_joined_groups_by_loops() -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         one, two = torch.randint(12, (2, 15), generator=generator).tolist()
-        found = joined(one, two)
+        found = merged_groups(one, two)
         reach = [{i} for i in range(15)]
         for _ in range(15):
             reach = [{k for k in range(15) for j in near if one[j] == one[k] or two[j] == two[k]} for near in reach]

@@ -19,13 +19,13 @@ from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")
 Pixels = NDArray[np.uint8]
-Size = int | str | tuple[int, int]
+ImageSize = int | str | tuple[int, int]
 """A side, ``"HxW"`` or ``(H, W)``."""
 
 _LARGEST_SIDE = 4096
 
 
-def as_size(size: Size | None) -> tuple[int, int] | None:
+def as_size(size: ImageSize | None) -> tuple[int, int] | None:
     """Bring the spellings of an image size to height and width.
 
     >>> as_size(32), as_size("55x47")

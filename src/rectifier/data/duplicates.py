@@ -27,10 +27,10 @@ def duplicate_groups(root: Path, paths: Sequence[str]) -> list[object]:
     return groups
 
 
-def joined(*namings: Sequence[object]) -> list[int]:
+def merged_groups(*namings: Sequence[object]) -> list[int]:
     """Merge groupings: samples get equal numbers if any naming connects them, directly or through other samples.
 
-    >>> joined(["a", "a", "b", "c"], [1, 2, 2, 3])
+    >>> merged_groups(["a", "a", "b", "c"], [1, 2, 2, 3])
     [0, 0, 0, 1]
     """
     from scipy.sparse import coo_array  # type: ignore[import-untyped]

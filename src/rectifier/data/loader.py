@@ -211,7 +211,7 @@ class Loader:
             return None
         # Drawn for all ranks and distributed like the samples, so several ranks see the images of one process.
         ranks, rank = int(getattr(self._timed, "num_replicas", 1)), int(getattr(self._timed, "rank", 0))
-        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
+        generator = torch.Generator().manual_seed(_epoch_seed(self.seed, epoch))
         return self.augment.draw(count * ranks, generator)[rank::ranks].to(self.device)
 
     def _finish(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
@@ -309,6 +309,6 @@ def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]
     return order
 
 
-def _mixed(*numbers: int) -> int:
+def _epoch_seed(*numbers: int) -> int:
     """Combine seed and epoch into one seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier.data.dataset import PARTS, ImageFiles
-from rectifier.data.duplicates import duplicate_groups, joined
+from rectifier.data.duplicates import duplicate_groups, merged_groups
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 
@@ -90,7 +90,7 @@ def drawn_split(
     """Split image files and say how: stratified, with groups and exact duplicates (``copies``) kept together."""
     wanted = _as_shares(shares)
     copies = duplicate_groups(files.root, files.paths) if copies is None else copies
-    units = copies if groups is None else joined(groups, copies)
+    units = copies if groups is None else merged_groups(groups, copies)
     split = stratified_split(targets, space, shares=wanted, seed=seed, groups=units)
     parts = "/".join(f"{share / sum(wanted):.3g}" for share in wanted)
     notes = [f"Split drawn with seed {seed}, stratified over all labels: {parts}."]

@@ -13,7 +13,7 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.data.split import PART_NAMES, SHARES, drawn_split, with_validation
-from rectifier.data.text_files import Columns, check_header, read_csv
+from rectifier.data.text_files import TextTable, check_header, read_csv
 from rectifier.labels.space import LabelSpace, is_missing
 
 PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
@@ -83,7 +83,8 @@ def read_table(
         values, reasons = _inferred_labels(table.path, values)
         notes += reasons
     found = fixed or LabelSpace.infer({column: set(listing) for column, listing in values.items()})
-    targets = _encode(table, values, found)
+    _check_classes(table, values, found)
+    targets = found.encode(values)
     groups = None if group is None else [g.strip() or row for row, g in enumerate(table.columns[group])]
     if split is None:
         parts, split_notes = drawn_split(files, targets, found, shares, seed, groups)
@@ -94,12 +95,12 @@ def read_table(
     return ImageData(path.stem, files, targets, found, parts, files.paths, tuple(notes))
 
 
-def read_columns(path: Path, encoding: str = "utf-8") -> Columns:
+def read_columns(path: Path, encoding: str = "utf-8") -> TextTable:
     """Read a CSV or Parquet table as text."""
     return _read_parquet(path) if path.suffix.lower() in PARQUET_SUFFIXES else read_csv(path, encoding)
 
 
-def _read_parquet(path: Path) -> Columns:
+def _read_parquet(path: Path) -> TextTable:
     try:
         from pyarrow import ArrowInvalid, parquet, types  # type: ignore[import-untyped]
     except ImportError:
@@ -116,7 +117,7 @@ def _read_parquet(path: Path) -> Columns:
         plain = not (types.is_nested(column.type) or types.is_binary(column.type))
         columns[name.strip()] = [_as_text(v) for v in column.to_pylist()] if plain else [str(column.type)] * len(column)
     check_header(path, [name.strip() for name in table.column_names])
-    return Columns(str(path), columns, list(range(1, table.num_rows + 1)))
+    return TextTable(str(path), columns, list(range(1, table.num_rows + 1)))
 
 
 def _as_text(value: object) -> str:
@@ -135,7 +136,7 @@ def _read_space(path: Path) -> LabelSpace:
         check.fail(str(path), "a label space in JSON", f"another file ({error})")
 
 
-def _check_columns(table: Columns, **options: str | list[str] | None) -> None:
+def _check_columns(table: TextTable, **options: str | list[str] | None) -> None:
     """Raise an error for every option that names a column the table lacks."""
     check.raise_all(
         [
@@ -147,7 +148,7 @@ def _check_columns(table: Columns, **options: str | list[str] | None) -> None:
     )
 
 
-def image_column(table: Columns) -> str:
+def image_column(table: TextTable) -> str:
     """Find the column of image paths: by a usual name, else the first that looks like file names."""
     for name in _IMAGE_COLUMNS:
         for column in table.columns:
@@ -160,7 +161,7 @@ def image_column(table: Columns) -> str:
     check.fail(table.path, "a table with a column of image paths", f"{names}; name it in image")
 
 
-def _image_paths(table: Columns, column: str, root: Path) -> tuple[str, ...]:
+def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
     paths = tuple(value.strip() for value in table.columns[column])
     if "" in paths:
         check.fail(f"{table.place(paths.index(''))} column {column!r}", "an image path", "a blank")
@@ -176,7 +177,7 @@ def _absent(files: ImageFiles) -> list[str]:
     return [f"{len(absent):,} of {len(files):,} images do not exist, such as {absent[0]}."] if absent else []
 
 
-def _split_column(table: Columns, other: set[str]) -> str | None:
+def _split_column(table: TextTable, other: set[str]) -> str | None:
     """Return the first column with a usual name that names any part, so a misspelt value does not make it a label."""
     for column, values in table.columns.items():
         if (
@@ -251,20 +252,17 @@ def _numbers(values: Iterable[str]) -> list[float] | None:
         return None
 
 
-def _encode(table: Columns, values: Mapping[str, list[str]], space: LabelSpace) -> Tensor:
-    columns = []
+def _check_classes(table: TextTable, values: Mapping[str, list[str]], space: LabelSpace) -> None:
     for name, classes in zip(space.names, space.classes, strict=True):
-        index = {"": -1, **{c: k for k, c in enumerate(classes)}}
+        known = {"", *classes}
         for row, value in enumerate(values[name]):
-            if value not in index:
+            if value not in known:
                 what = f"{table.place(row)} label {name!r}"
                 problem = check.sentence(what, f"one of its {len(classes)} classes", repr(value))
                 raise ValueError(problem + check.nearest(value, classes))
-        columns.append(torch.tensor([index[value] for value in values[name]]))
-    return torch.stack(columns, 1)
 
 
-def _parts(table: Columns, column: str) -> Tensor:
+def _parts(table: TextTable, column: str) -> Tensor:
     parts = []
     for row, value in enumerate(table.columns[column]):
         part = _part(value)

@@ -17,7 +17,7 @@ Lines = Iterator[tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class Columns:
+class TextTable:
     """A table as text: named columns of equal length, and the line of the file that each row starts on."""
 
     path: str
@@ -132,7 +132,7 @@ def image_parts(
 # Tables
 
 
-def read_csv(path: Path, encoding: str | None = None, overflow: str | None = None) -> Columns:
+def read_csv(path: Path, encoding: str | None = None, overflow: str | None = None) -> TextTable:
     """Read a table with a header. The separator is the comma, semicolon or tab most frequent in the header.
 
     A row that is longer or shorter than the header is an error. ``overflow`` names a last column of free text with
@@ -163,7 +163,7 @@ def read_csv(path: Path, encoding: str | None = None, overflow: str | None = Non
     while names and not names[-1] and not any(map(str.strip, values[-1])):  # and blank columns
         del names[-1], values[-1]
     check_header(path, names, line=2 if begin else 1)
-    return Columns(str(path), dict(zip(names, values, strict=True)), lines)
+    return TextTable(str(path), dict(zip(names, values, strict=True)), lines)
 
 
 def check_header(path: Path, names: Sequence[str], line: int = 1) -> None:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from rectifier._base import check
-from rectifier.data.dataset import PARTS, ImageArray, ImageData, Pixels, Size, as_size
+from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageSize, Pixels, as_size
 from rectifier.labels import imbalance
 from rectifier.labels.space import LabelSpace
 
@@ -98,7 +98,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 def shapes(
     *,
     samples: int = 2000,
-    size: Size = 32,
+    size: ImageSize = 32,
     ratio: float = 100.0,
     missing: float = 0.0,
     labels: Labels = None,
@@ -323,7 +323,7 @@ def _wanted(labels: Labels) -> Iterable[tuple[str, Any]]:
     return [(name, int(n) if n.isdecimal() else n if equals else None) for name, equals, n in parted]
 
 
-def _side(size: Size) -> tuple[int, int]:
+def _side(size: ImageSize) -> tuple[int, int]:
     sides = as_size(size)
     if sides is None or not all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides):
         check.fail("size", f"from {SMALLEST_SIDE} to {LARGEST_SIDE} pixels on each side", repr(size))

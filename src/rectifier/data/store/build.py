@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rectifier._base import check, console
-from rectifier.data.dataset import ImageArray, ImageData, ImageFiles, Size, as_size
+from rectifier.data.dataset import ImageArray, ImageData, ImageFiles, ImageSize, as_size
 from rectifier.data.decode import FITS, UnreadableError, image_size, resize, write_shard
 from rectifier.data.store.manifest import UNREADABLE, VERSION, is_store, list_unreadable, owned_manifest, write_manifest
 from rectifier.data.store.shards import Maps, StoredImages
@@ -50,7 +50,7 @@ _DEFAULT_SIDE = 224  # largest side of images if no size is given
 def build_store(
     data: ImageData,
     folder: str | Path,
-    size: Size | None = None,
+    size: ImageSize | None = None,
     *,
     fit: str = "stretch",
     unreadable: str = "skip",
