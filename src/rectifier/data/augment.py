@@ -15,7 +15,7 @@ class CropAndFlip:
     """Shift each image by up to ``padding`` pixels (black comes in) and mirror half of them.
 
     Drawing is separate from applying. ``draw`` gives the numbers of a whole epoch on the CPU, so the same seed gives
-    the same images on every device, and a training step draws nothing.
+    the same images on every device. A training step draws nothing.
 
     >>> augment = CropAndFlip(padding=1)
     >>> image = torch.arange(4, dtype=torch.uint8).view(1, 2, 2, 1)

@@ -38,13 +38,13 @@ def fetch(url: str, folder: Path, known_hash: str) -> Path:
         raise ImportError(f"Downloading {name} needs pooch: pip install pooch. {by_hand}") from error
 
     def deliver(url: str, to: str, _: object) -> None:
+        console.say(f"Downloading {url} to {path}.")
         _transfer(url, part)
         part.replace(to)
 
-    console.say(f"Downloading {url} to {path}.")
     logger = pooch.get_logger()
     level = logger.level
-    logger.setLevel("WARNING")  # pooch would repeat the line above
+    logger.setLevel("WARNING")  # pooch would report the download a second time
     resumed = part.exists()
     try:
         try:

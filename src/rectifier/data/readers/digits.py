@@ -22,8 +22,8 @@ def digits(*, ratio: float = 20.0, seed: int = 0) -> ImageData:
 
     ``seed`` chooses a fifth of each digit's images for validation and a fifth for test, so both stay balanced. The
     training part is reduced to the paper's power law: its most frequent digit is ``ratio`` times as frequent as its
-    rarest. ``ratio=1`` keeps it complete. The rarest digit is 9 at seed 0, 8 at seed 1 and so on, so that several
-    seeds do not confuse the difficulty of one digit with its rarity.
+    rarest. ``ratio=1`` keeps it complete. The rarest digit is 9 at seed 0, 8 at seed 1 and so on. Several seeds
+    then do not confuse the difficulty of one digit with its rarity.
 
     >>> data = digits(ratio=20)
     >>> data.counts("train")[0].tolist()

@@ -9,8 +9,8 @@ A store is a folder::
     shards/          00000-FINGERPRINT.bin: uint8 (n, H, W, 3), back to back; with .json: its record
 
 A hash of its name assigns an image to a shard. A shard's own name contains the fingerprint of its images: names,
-lengths, times of change, and how they are resized. So an interrupted build resumes, a changed source rebuilds only the
-shards that changed, rows of the table may move, and no shard is ever mistaken for another. The manifest is written
+lengths, times of change, and how they are resized. So an interrupted build resumes, and a changed source rebuilds only
+the shards that changed. Rows of the table may move, and no shard is ever mistaken for another. The manifest is written
 last: a store that has one is complete.
 """
 
