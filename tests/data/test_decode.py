@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +179,9 @@ def test_resize_keeps_channels(channels: int) -> None:
     pixels = np.full((4, 4, channels), 7, np.uint8)
     assert resize(pixels, (8, 6)).shape == (8, 6, channels)
     assert (resize(pixels, (8, 6)) == 7).all()
+
+
+def test_decoding_processes_import_no_torch() -> None:
+    code = "import sys; import rectifier.data.decode; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
