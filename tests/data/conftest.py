@@ -3,10 +3,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
+from rectifier import LabelSpace, build_store
 from rectifier.data import download
+from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 
 
 class Server(ThreadingHTTPServer):
@@ -72,3 +78,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def data() -> ImageData:
+    """Fifty random images of 6 x 5 in memory, with two labels."""
+    random = np.random.default_rng(0)
+    space = LabelSpace.from_names({"kind": ["a", "b"], "colour": ["x", "y", "z"]})
+    targets = torch.stack([torch.arange(50) % 2, torch.arange(50) % 4 - 1], 1)
+    split = torch.tensor([0, 0, 1, 0, 2] * 10)
+    return ImageData("tiny", ImageArray(random.integers(0, 256, (50, 6, 5, 3), np.uint8)), targets, space, split)
+
+
+@pytest.fixture
+def stored(data: ImageData, tmp_path: Path) -> ImageData:
+    """The same images in a store."""
+    (tmp_path / "images").mkdir()
+    for name, pixels in zip(data.ids, data.images.pixels, strict=True):
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{name}.png")
+    files = ImageFiles(tmp_path / "images", tuple(f"{name}.png" for name in data.ids))
+    raw = ImageData("tiny", files, data.targets, data.space, data.split, data.ids)
+    return build_store(raw, tmp_path / "store", (6, 5), workers=1)

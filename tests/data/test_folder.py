@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.tables import has_note
 from rectifier.data.dataset import ImageData
 from rectifier.data.folder import read_folder
 from rectifier.data.table import IMAGE_SUFFIXES
@@ -23,10 +24,6 @@ def fill(root: Path, folders: Mapping[str, int], suffix: str = ".png") -> Path:
 
 def classes_of(data: ImageData) -> dict[str, str]:
     return {name: data.space.classes[0][k] for name, k in zip(data.ids, data.targets[:, 0].tolist(), strict=True)}
-
-
-def told(data: ImageData, text: str) -> bool:
-    return any(text in note for note in data.notes)
 
 
 class TestClasses:
@@ -66,12 +63,12 @@ class TestClasses:
             (tmp_path / name).write_text("x")
         clean = read_folder(tmp_path)
         assert len(clean) == 8
-        assert not told(clean, "Ignored")
+        assert not has_note(clean, "Ignored")
         for name in ("cat/notes.txt", "dog/label", "readme.md", "stray.png"):
             (tmp_path / name).write_text("x")
         data = read_folder(tmp_path)
         assert data.fingerprint == clean.fingerprint
-        assert told(data, "Ignored 3 non-image files.")
+        assert has_note(data, "Ignored 3 non-image files.")
 
     def test_suffixes(self, tmp_path: Path) -> None:
         for suffix in (*IMAGE_SUFFIXES, ".JPG", ".Png"):
@@ -83,11 +80,11 @@ class TestClasses:
             file.rename(file.with_suffix(".txt"))
         data = read_folder(tmp_path)
         assert data.space.classes == (("cat", "dog"),)
-        assert told(data, "Ignored 2 folders without images (bird, fish).")
+        assert has_note(data, "Ignored 2 folders without images (bird, fish).")
 
     def test_too_rare(self, tmp_path: Path) -> None:
         data = read_folder(fill(tmp_path, {"common": 20, "rare": 2}))
-        assert told(data, "Too rare to be in every split: 1 class.")
+        assert has_note(data, "Too rare to be in every split: 1 class.")
         assert data.counts("train")[0].tolist()[1] == 2
 
 
@@ -104,7 +101,7 @@ class TestParts:
         data = read_folder(tmp_path, seed=2)
         assert data.counts("test")[0].tolist() == [5, 5]
         assert data.counts("validation")[0].tolist() == [4, 1]
-        assert told(data, "a tenth of train was drawn for it with seed 2")
+        assert has_note(data, "a tenth of train was drawn for it with seed 2")
         assert all(name.startswith("train/") for name in data.part("validation").ids)
 
     def test_without_train(self, tmp_path: Path) -> None:
@@ -147,4 +144,4 @@ class TestBroken:
         (tmp_path / "bird").write_text("no folder")
         data = read_folder(tmp_path)
         assert data.space.classes == (("cat", "dog"),)
-        assert told(data, "Ignored 1 non-image file.")
+        assert has_note(data, "Ignored 1 non-image file.")

@@ -12,38 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
-from rectifier import LabelSpace, Loader, build_store
+from rectifier import Loader
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
-from rectifier.data.normalise import Normalisation, statistics
+from rectifier.data.normalise import Normalisation
 from rectifier.samplers import ClassBatchSampler, OverSampler, UniformSampler
 
 DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")),
 ]
-
-
-@pytest.fixture
-def data() -> ImageData:
-    random = np.random.default_rng(0)
-    space = LabelSpace.from_names({"kind": ["a", "b"], "colour": ["x", "y", "z"]})
-    targets = torch.stack([torch.arange(50) % 2, torch.arange(50) % 4 - 1], 1)
-    split = torch.tensor([0, 0, 1, 0, 2] * 10)
-    return ImageData("tiny", ImageArray(random.integers(0, 256, (50, 6, 5, 3), np.uint8)), targets, space, split)
-
-
-@pytest.fixture
-def stored(data: ImageData, tmp_path: Path) -> ImageData:
-    (tmp_path / "images").mkdir()
-    for name, pixels in zip(data.ids, data.images.pixels, strict=True):
-        Image.fromarray(pixels).save(tmp_path / "images" / f"{name}.png")
-    files = ImageFiles(tmp_path / "images", tuple(f"{name}.png" for name in data.ids))
-    raw = ImageData("tiny", files, data.targets, data.space, data.split, data.ids)
-    return build_store(raw, tmp_path / "store", (6, 5), workers=1)
 
 
 def slow_images(data: ImageData, part: str, positions: Tensor, norm: Normalisation) -> Tensor:
@@ -316,12 +296,6 @@ def test_drop_last_of_everything(data: ImageData) -> None:
         list(Loader(data, "train", 64, drop_last=True))
 
 
-def test_statistics_need_a_training_part(data: ImageData) -> None:
-    with pytest.raises(ValueError, match="data with a training part to normalise by, but got none"):
-        Loader(data.part("test"), "test")
-    Loader(data.part("test"), "test", normalise=statistics(data))
-
-
 def test_reading_ahead_stops_with_the_epoch(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rectifier.data.pixels.available_cores", lambda: 2)  # one thread reads
     monkeypatch.setattr("rectifier.data.pixels.AHEAD", 9)
@@ -366,26 +340,6 @@ def test_any_callable_augments(data: ImageData) -> None:
 def test_what_a_callable_must_return(data: ImageData, wrong: Callable[[Tensor], Any], got: str) -> None:
     with pytest.raises(ValueError, match=f"the result of augment to be a float tensor of 30 images .*, but got {got}"):
         list(Loader(data, "train", 64, augment=wrong))
-
-
-def test_normalisation(data: ImageData) -> None:
-    train = data.part("train").images.pixels.reshape(-1, 3) / 255
-    found = statistics(data)
-    np.testing.assert_allclose(found.mean, train.mean(0))
-    np.testing.assert_allclose(found.std, train.std(0))
-    (batch,) = Loader(data, "train", 64)
-    assert batch.images.mean().abs() < 1e-5
-    assert Loader(data, "test", 64).normalisation == found  # that of train for every part
-    (raw,) = Loader(data, "train", 64, normalise=None)
-    torch.testing.assert_close(
-        raw.images.permute(0, 2, 3, 1) * 255, torch.from_numpy(train.reshape(30, 6, 5, 3)).float() * 255
-    )
-
-
-def test_a_constant_channel_does_not_divide_by_zero(data: ImageData) -> None:
-    flat = ImageData("flat", ImageArray(np.full((50, 4, 4, 3), 9, np.uint8)), data.targets, data.space, data.split)
-    (batch,) = Loader(flat, "train", 64)
-    assert batch.images.isfinite().all()
 
 
 def test_missing_labels_of_any_negative_value_come_as_minus_one(data: ImageData) -> None:
@@ -438,12 +392,6 @@ def test_files_are_not_loaded_undecoded(data: ImageData) -> None:
 def test_an_empty_part(data: ImageData) -> None:
     with pytest.raises(ValueError, match="part 'test' of 'tiny' to be a part with samples"):
         Loader(data.part("train"), "test")
-
-
-@pytest.mark.parametrize("wrong", [((0.5,), (0.0,)), ((0.5, 0.5), (1.0,)), ((float("nan"),), (1.0,))])
-def test_a_normalisation_that_divides_by_zero(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="a mean and a positive deviation for each channel"):
-        Normalisation(*wrong)
 
 
 def test_a_negative_epoch(data: ImageData) -> None:

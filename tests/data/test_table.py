@@ -1,20 +1,17 @@
 from __future__ import annotations
 
-import csv
 import datetime
-import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.tables import has_note, photos, table, write, write_csv
 from rectifier import LabelSpace
-from rectifier.data.dataset import ImageData
 from rectifier.data.sources import open_data
 from rectifier.data.table import read_table
 
@@ -22,41 +19,9 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 
-def photos(folder: Path, rows: int) -> list[str]:
-    """Write files of different content; a table is read without decoding any."""
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [f"{row}.jpg" for row in range(rows)]
-    for name in names:
-        (folder / name).write_text(f"photo {name}")
-    return names
-
-
-def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
-    path.write_bytes(text.encode(encoding))
-    return path
-
-
-def write_csv(path: Path, columns: Mapping[str, Sequence[object]]) -> Path:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return write(path, out.getvalue())
-
-
 def write_parquet(path: Path, columns: Mapping[str, Sequence[object]]) -> Path:
     parquet.write_table(pyarrow.table(dict(columns)), path)
     return path
-
-
-def table(folder: Path, columns: Mapping[str, Sequence[object]], **options: Any) -> ImageData:
-    """Write a CSV table of these columns, with its photographs, and read it."""
-    rows = len(next(iter(columns.values())))
-    return read_table(write_csv(folder / "t.csv", {"image": photos(folder, rows), **columns}), **options)
-
-
-def told(data: ImageData, text: str) -> bool:
-    return any(text in note for note in data.notes)
 
 
 COLOURS = ["red", "blue", "", "red", "green", "blue", "red", "red"]
@@ -133,19 +98,19 @@ class TestClasses:
     def test_a_column_left_with_one_class_is_no_label(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": list("aab"), "mark": ["NA", "x", "NA"]}, missing="NA")
         assert data.space.names == ("kind",)
-        assert told(data, "Column 'mark' is not a label: its only value is 'x'")
+        assert has_note(data, "Column 'mark' is not a label: its only value is 'x'")
 
     @pytest.mark.parametrize("mark", ["NA", "NaN", "?"])
-    def test_what_looks_missing_is_told(self, tmp_path: Path, mark: str) -> None:
+    def test_what_looks_missing_is_has_note(self, tmp_path: Path, mark: str) -> None:
         note = f"These classes may be missing labels: {mark!r} of label 'kind'. If so, set missing={mark!r}."
         assert note in table(tmp_path, {"kind": ["a", "b", mark]}).notes
-        assert not told(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "missing labels")
+        assert not has_note(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "missing labels")
         as_told = open_data(tmp_path / "t.csv", missing=mark)
         assert as_told.space.classes == (("a", "b"),)
 
     def test_several_that_look_missing_take_one_option(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": ["a", "b", "NA", "?"], "size": ["s", "t", "s", "none"]}, missing="?")
-        assert told(data, "set missing='?,NA,none'")
+        assert has_note(data, "set missing='?,NA,none'")
 
 
 class TestParquet:
@@ -232,7 +197,7 @@ class TestParquet:
 
 
 class TestColumns:
-    def test_what_is_no_label_is_told(self, tmp_path: Path) -> None:
+    def test_what_is_no_label_is_has_note(self, tmp_path: Path) -> None:
         rows = 60
         data = table(
             tmp_path,
@@ -248,13 +213,13 @@ class TestColumns:
             },
         )
         assert data.space.names == ("age", "kind", "size")
-        assert told(data, "Column 'image' holds the image paths")
-        assert told(data, "Column 'id' is not a label: 60 different values in 60 rows")
-        assert told(data, "Column 'serial' is not a label: 60 different values in 60 rows")
-        assert told(data, "Column 'weight' is not a label: 25 different numbers with fractions")
-        assert told(data, "Column 'site' is not a label: its only value is 'only'")
-        assert told(data, "Column 'note' is not a label: it is blank")
-        assert told(data, "Split drawn with seed 0, stratified over all labels: 0.8/0.1/0.1")
+        assert has_note(data, "Column 'image' holds the image paths")
+        assert has_note(data, "Column 'id' is not a label: 60 different values in 60 rows")
+        assert has_note(data, "Column 'serial' is not a label: 60 different values in 60 rows")
+        assert has_note(data, "Column 'weight' is not a label: 25 different numbers with fractions")
+        assert has_note(data, "Column 'site' is not a label: its only value is 'only'")
+        assert has_note(data, "Column 'note' is not a label: it is blank")
+        assert has_note(data, "Split drawn with seed 0, stratified over all labels: 0.8/0.1/0.1")
 
     @pytest.mark.parametrize("labels", ["site, weight", ["site", "weight"], ("site", "weight")])
     def test_labels_that_are_named(self, tmp_path: Path, labels: Any) -> None:
@@ -277,7 +242,7 @@ class TestColumns:
         path = write_csv(tmp_path / "t.csv", {"kind": list("aba"), "what": names, "mask": ["a.png", "b.png", "c.png"]})
         data = read_table(path, ignore="mask")
         assert data.ids == tuple(names)
-        assert told(data, "Column 'what' holds the image paths")
+        assert has_note(data, "Column 'what' holds the image paths")
 
     def test_the_image_column_is_named(self, tmp_path: Path) -> None:
         columns = {"image": ["photo", "photo", "drawing"], "mine": photos(tmp_path, 3)}
@@ -352,129 +317,6 @@ class TestSpace:
         for text in ("{", '{"labels": [{"name": "kind"}]}', "[]", '{"labels": []}'):
             with pytest.raises(ValueError, match=r"bad\.json to be a label space in JSON, but got another file"):
                 table(tmp_path, {"kind": list("aba")}, space=write(tmp_path / "bad.json", text))
-
-
-class TestSplit:
-    def test_a_column_that_only_looks_like_a_split(self, tmp_path: Path) -> None:
-        toys = {"set": ["car", "train", "car", "train"], "x": list("abab")}
-        with pytest.raises(
-            ValueError,
-            match=r"line 2, column 'set' to be train, .* 'car'\. If this column is not a split, set ignore='set'",
-        ):
-            table(tmp_path, toys)
-        assert table(tmp_path, toys, labels="set,x").space.classes[0] == ("car", "train")
-        assert table(tmp_path, toys, ignore="set").space.names == ("x",)
-
-    @pytest.mark.parametrize("name", ["split", "SET", "fold"])
-    def test_spellings(self, tmp_path: Path, name: str) -> None:
-        values = ["train", " Training", "TRAIN ", "val", "Valid", "validation", "dev", "test", "Testing"]
-        data = table(tmp_path, {"kind": list("abcabcabc"), name: values})
-        assert data.split.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2]
-        assert data.space.names == ("kind",)
-        assert data.notes == ("Column 'image' holds the image paths.", f"Column {name!r} holds the split.")
-
-    def test_a_column_of_any_name(self, tmp_path: Path) -> None:
-        columns = {"kind": list("abab"), "where": ["train", "val", "test", "train"]}
-        assert table(tmp_path, columns, split="where").split.tolist() == [0, 1, 2, 0]
-
-    @pytest.mark.parametrize("value", ["trian", "", "holdout"])
-    def test_an_unknown_part(self, tmp_path: Path, value: str) -> None:
-        values = ["train", "val", "test", value, "train"]
-        hint = ".*Did you mean 'train'" if value == "trian" else ""
-        for name, options in (("split", {}), ("where", {"split": "where"})):
-            message = rf"t\.csv, line 5, column '{name}' to be train, validation or test, but got '{value}'{hint}"
-            with pytest.raises(ValueError, match=message):
-                table(tmp_path, {"kind": list("ababa"), name: values}, **options)
-
-    def test_a_split_column_that_names_no_part_is_a_label_and_told(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"kind": list("ababab"), "fold": [0, 1, 2, 0, 1, 2]})
-        assert data.space.names == ("kind", "fold")
-        assert told(data, "Column 'fold' is a label: none of its values is train, validation or test")
-
-    def test_without_validation_it_is_drawn_from_train(self, tmp_path: Path) -> None:
-        kinds = ["a"] * 50 + ["b"] * 8 + ["c"] * 3
-        columns = {"kind": kinds * 2, "split": ["train"] * 61 + ["test"] * 61}
-        data = table(tmp_path, columns, seed=4)
-        assert data.split[61:].tolist() == [2] * 61
-        for kind, most in (("a", 6), ("b", 2), ("c", 2)):
-            held = [p for k, p in zip(kinds, data.split[:61].tolist(), strict=True) if k == kind]
-            assert 1 <= held.count(1) <= most
-            assert set(held) == {0, 1}
-        assert told(data, "a tenth of train was drawn for it with seed 4")
-        assert torch.equal(data.split, table(tmp_path, columns, seed=4).split)
-        assert not torch.equal(data.split, table(tmp_path, columns, seed=5).split)
-
-    def test_groups_stay_together_when_validation_is_drawn(self, tmp_path: Path) -> None:
-        who = [str(row // 4) for row in range(80)]
-        columns = {"kind": list("abcd") * 20, "who": who, "split": ["train"] * 60 + ["test"] * 20}
-        data = table(tmp_path, columns, group="who")
-        assert {1} < set(data.split.tolist())
-        assert all(len(set(data.split[row : row + 4].tolist())) == 1 for row in range(0, 80, 4))
-
-    def test_without_test(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"kind": list("abab"), "split": ["train", "train", "val", "val"]})
-        assert data.split.tolist() == [0, 0, 1, 1]
-        assert told(data, "There is no test part")
-
-    def test_without_train(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"t\.csv to be a table with train in its column 'split', but got none"):
-            table(tmp_path, {"kind": list("abab"), "split": ["val", "val", "test", "test"]})
-
-    def test_drawn(self, tmp_path: Path) -> None:
-        """1:4000 would need 4000 files; the split itself is tested with those in test_split.py."""
-        kinds = ["a"] * 300 + ["b"] * 3
-        data = table(tmp_path, {"kind": kinds}, seed=2)
-        assert [count.tolist() for part in ("train", "validation", "test") for count in data.counts(part)] == [
-            [240, 1],
-            [30, 1],
-            [30, 1],
-        ]
-        assert not told(data, "Too rare")
-        again = table(tmp_path, {"kind": kinds}, seed=2)
-        assert (again.fingerprint, again.notes) == (data.fingerprint, data.notes)
-        assert not torch.equal(data.split, table(tmp_path, {"kind": kinds}, seed=3).split)
-
-    def test_classes_that_cannot_be_in_every_part_are_told(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"kind": ["a"] * 30 + ["b"] * 2 + ["c"]})
-        assert told(data, "Too rare to be in every split: 2 classes.")
-
-    @pytest.mark.parametrize("shares", ["0.5/0.2/0.3", "0.5,0.2,0.3", [0.5, 0.2, 0.3], (5, 2, 3)])
-    def test_shares(self, tmp_path: Path, shares: Any) -> None:
-        data = table(tmp_path, {"kind": list("ab") * 50}, shares=shares)
-        assert torch.bincount(data.split).tolist() == [50, 20, 30]
-
-    @pytest.mark.parametrize(("shares", "parts"), [((0.8, 0.2, 0), [0, 1]), ("0.8/0/0.2", [0, 2]), ((1, 0, 0), [0])])
-    def test_a_part_that_nobody_asked_for_is_no_hole(self, tmp_path: Path, shares: Any, parts: list[int]) -> None:
-        data = table(tmp_path, {"kind": list("ab") * 10}, shares=shares)
-        assert data.split.unique().tolist() == parts
-        assert not told(data, "Too rare")
-
-    @pytest.mark.parametrize("shares", ["a/b/c", "0.8/0.2", 0.8, "0/0.5/0.5", None, [0.8, "x", 0.1]])
-    def test_wrong_shares(self, tmp_path: Path, shares: Any) -> None:
-        with pytest.raises(ValueError, match="Expected shares to be three numbers for train, validation and test"):
-            table(tmp_path, {"kind": list("abab")}, shares=shares)
-
-    def test_groups_stay_together(self, tmp_path: Path) -> None:
-        who = [f"p{row // 3}" + " " * (row % 2) for row in range(90)] + [""] * 30
-        data = table(tmp_path, {"kind": [row % 7 % 2 for row in range(120)], "who": who}, group="who")
-        assert data.space.names == ("kind",)
-        assert all(len(set(data.split[row : row + 3].tolist())) == 1 for row in range(0, 90, 3))
-        assert len(set(data.split[90:].tolist())) == 3, "a blank is no group"
-        assert told(data, "60 duplicate or grouped images were kept in the same split as their twins.")
-
-    @pytest.mark.parametrize("group", [None, "who"])
-    @pytest.mark.parametrize("seed", range(5))
-    def test_equal_images_stay_together(self, tmp_path: Path, group: str | None, seed: int) -> None:
-        names = photos(tmp_path, 60)
-        for row in range(0, 60, 3):
-            (tmp_path / names[row]).write_text(f"one of {row // 6}")  # pairs of equal files: 0 and 3, 6 and 9, ...
-        columns = {"image": names, "kind": list("ab") * 30, "who": [row // 2 for row in range(60)]}
-        path = write_csv(tmp_path / "t.csv", columns)
-        data = read_table(path, group=group, labels="kind", seed=seed)
-        assert len(data.split.unique()) == 3
-        assert all(data.split[row] == data.split[row + 3] for row in range(0, 60, 6))
-        if group:
-            assert all(data.split[row] == data.split[row + 1] for row in range(0, 60, 2))
 
 
 class TestImages:
