@@ -34,7 +34,7 @@ from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Loader
 from rectifier.data.normalise import statistics
 from rectifier.data.sources import open_data
-from rectifier.data.store.build import build_store
+from rectifier.data.store import build_store
 
 BATCH = 256
 

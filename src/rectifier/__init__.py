@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rectifier.data.dataset import ImageData
     from rectifier.data.loader import Loader
     from rectifier.data.sources import open_data
-    from rectifier.data.store.build import build_store
+    from rectifier.data.store import build_store
     from rectifier.evaluation.metrics import ClassBalancedAccuracy, class_balanced_accuracy
     from rectifier.evaluation.rules.offsets import ThresholdAdjustment
     from rectifier.labels.imbalance import (
@@ -89,7 +89,7 @@ _HOMES = {
     "Run": "training.run.folder",
     "ThresholdAdjustment": "evaluation.rules.offsets",
     "build_network": "networks.registry",
-    "build_store": "data.store.build",
+    "build_store": "data.store",
     "class_balanced_accuracy": "evaluation.metrics",
     "class_counts": "labels.imbalance",
     "class_rectification_loss": "losses.crl.loss",

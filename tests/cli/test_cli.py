@@ -275,7 +275,7 @@ def test_store_with_an_error_for_damaged_images(tmp_path: Path) -> None:
     table = photographs(tmp_path / "photos")
     result = run("store", "--data", str(table), "--out", str(tmp_path / "s"), "--unreadable", "raise", "--workers", "1")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "5 readable images, but got 1 that are not, such as 3.png" in result.stderr
+    assert "5 readable images, but got 1 unreadable image, such as 3.png" in result.stderr
 
 
 def test_no_store_of_what_is_in_memory(tmp_path: Path) -> None:

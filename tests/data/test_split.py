@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rectifier import LabelSpace
-from rectifier.data.split import describe_dropped, drop_rare, duplicate_groups, joined, stratified_split, uncovered
+from rectifier.data.split import stratified_split, uncovered
 
 SHARES = [(0.8, 0.1, 0.1), (0.6, 0.2, 0.2), (1, 1, 1), (0.9, 0.1, 0), (0.5, 0, 0.5), (0.1, 0.5, 0.4), (1, 0, 0)]
 
@@ -106,7 +105,7 @@ def test_a_hole_is_left_only_where_no_split_has_none(case: Case) -> None:
         assert not can_be_covered(large, len(number), case.used)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_tight_triples_are_untangled(seed: int) -> None:
     """Classes of three or four among eight samples: hardly any assignment serves all, and dealing alone fails often."""
     generator = torch.Generator().manual_seed(seed)
@@ -139,7 +138,7 @@ def test_one_label_is_dealt_out_class_by_class(counts: list[int], shares: tuple[
                 assert abs(own.count(part) - wanted) < 1 + 1e-9, "a class that fills its parts is only rounded"
 
 
-@pytest.mark.parametrize("count", range(3, 40))
+@pytest.mark.parametrize("count", [*range(3, 12), 39])
 def test_one_to_four_thousand_with_few_in_the_rarest_class(count: int) -> None:
     targets = torch.tensor([0] * 4000 + [1] * count)
     split = stratified_split(targets, [2], seed=count)
@@ -245,45 +244,3 @@ def test_wrong_groups_and_targets() -> None:
         stratified_split(torch.tensor([0, 3]), [2])
     with pytest.raises(TypeError, match="Expected targets to be an integer tensor"):
         stratified_split(torch.zeros(5, 2), [2, 2])
-
-
-def test_joined_groups_by_loops() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(50):
-        one, two = torch.randint(12, (2, 15), generator=generator).tolist()
-        found = joined(one, two)
-        reach = [{i} for i in range(15)]
-        for _ in range(15):
-            reach = [{k for k in range(15) for j in near if one[j] == one[k] or two[j] == two[k]} for near in reach]
-        assert [[a == b for b in found] for a in found] == [[k in near for k in range(15)] for near in reach]
-
-
-def test_duplicate_groups(tmp_path: Path) -> None:
-    for name, content in {"a": b"12", "b": b"12", "c": b"34", "d": b"567", "e": b"567", "f": b"1"}.items():
-        (tmp_path / name).write_bytes(content)
-    groups = duplicate_groups(tmp_path, [*"abcdef", "gone", "gone too"])
-    assert groups[0] == groups[1]
-    assert groups[3] == groups[4]
-    assert len(set(groups)) == 6
-
-
-def test_drop_rare_by_loops() -> None:
-    space = LabelSpace.from_names({"kind": ["a", "b", "c", "d"], "yes": ["0", "1"]})
-    kinds = [0] * 5 + [1] * 2 + [2] * 3 + [3] + [-1]
-    targets = torch.tensor([[k, i % 2] for i, k in enumerate(kinds)])
-    new, kept, dropped = drop_rare(targets, space, 3)
-    assert kept.classes == (("a", "c"), ("0", "1"))
-    assert dropped == {"kind": ["b", "d"]}
-    assert new[:, 0].tolist() == [{0: 0, 2: 1}.get(k, -1) for k in kinds]
-    assert torch.equal(new[:, 1], targets[:, 1])
-    assert describe_dropped(dropped) == ("2 classes with fewer than 3 different images left out (kind 2).",)
-    assert describe_dropped({}) == ()
-
-
-def test_drop_rare_counts_groups() -> None:
-    space = LabelSpace.from_names({"kind": ["a", "b"]})
-    targets = torch.tensor([[0]] * 3 + [[1]] * 3)
-    _, kept, dropped = drop_rare(targets, space, 3, ["x", "y", "z", "w", "w", "w"])
-    assert (kept.classes, dropped) == ((("a",),), {"kind": ["b"]})
-    with pytest.raises(ValueError, match="Expected label 'kind' to be a class with at least 4 samples"):
-        drop_rare(targets, space, 4)

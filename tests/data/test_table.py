@@ -1,21 +1,17 @@
 from __future__ import annotations
 
-import csv
 import datetime
-import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.tables import has_note, photos, table, write, write_csv
 from rectifier import LabelSpace
-from rectifier.data.dataset import ImageData
-from rectifier.data.readers.text_files import read_csv
 from rectifier.data.sources import open_data
 from rectifier.data.table import read_table
 
@@ -23,45 +19,9 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 
-def photos(folder: Path, rows: int) -> list[str]:
-    """Write files of different content; a table is read without decoding any."""
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [f"{row}.jpg" for row in range(rows)]
-    for name in names:
-        (folder / name).write_text(f"photo {name}")
-    return names
-
-
-def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
-    path.write_bytes(text.encode(encoding))
-    return path
-
-
-def write_csv(path: Path, columns: Mapping[str, Sequence[object]], delimiter: str = ",", newline: str = "\n") -> Path:
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter=delimiter, lineterminator=newline)
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return write(path, out.getvalue())
-
-
 def write_parquet(path: Path, columns: Mapping[str, Sequence[object]]) -> Path:
     parquet.write_table(pyarrow.table(dict(columns)), path)
     return path
-
-
-def table(folder: Path, columns: Mapping[str, Sequence[object]], **options: Any) -> ImageData:
-    """Write a CSV table of these columns, with its photographs, and read it."""
-    rows = len(next(iter(columns.values())))
-    return read_table(write_csv(folder / "t.csv", {"image": photos(folder, rows), **columns}), **options)
-
-
-def _not_blank(row: Sequence[str]) -> bool:
-    return any(map(str.strip, row))
-
-
-def told(data: ImageData, text: str) -> bool:
-    return any(text in note for note in data.notes)
 
 
 COLOURS = ["red", "blue", "", "red", "green", "blue", "red", "red"]
@@ -69,83 +29,13 @@ STRIPED = ["yes", "no", "no", "", "yes", "no", "no", "no"]
 
 
 class TestCsv:
-    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-    @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-    @pytest.mark.parametrize("bom", ["", "\ufeff"])
-    def test_every_way_of_writing_it(self, tmp_path: Path, delimiter: str, newline: str, bom: str) -> None:
-        columns = {"image": photos(tmp_path, 8), "colour": COLOURS, "striped": STRIPED}
-        path = write_csv(tmp_path / "t.csv", columns, delimiter, newline)
-        path.write_text(bom + path.read_bytes().decode(), newline="", encoding="utf-8")
-        data = read_table(path)
+    def test_labels_and_targets(self, tmp_path: Path) -> None:
+        data = table(tmp_path, {"colour": COLOURS, "striped": STRIPED})
         assert data.space == LabelSpace.from_names({"colour": ["blue", "green", "red"], "striped": ["no", "yes"]})
         assert data.targets[:, 0].tolist() == [2, 0, -1, 2, 1, 0, 2, 2]
         assert data.targets[:, 1].tolist() == [1, 0, 0, -1, 1, 0, 0, 0]
-        assert data.ids == tuple(columns["image"])
+        assert data.ids == tuple(f"{row}.jpg" for row in range(8))
         assert data.name == "t"
-
-    @pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "utf8"])
-    def test_a_byte_order_mark_is_no_part_of_the_first_name(self, tmp_path: Path, encoding: str) -> None:
-        path = write(tmp_path / "t.csv", "\ufeffimage,kind\na,b\n")
-        assert list(read_csv(path, encoding).columns) == ["image", "kind"]
-
-    def test_lines_are_counted_over_quoted_newlines_and_blank_lines(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "t.csv", 'image,"no\nte"\n\na,"one\ntwo\nthree"\n"b",x\n\n\nc,"y\r\nz"\nd,w\n')
-        columns = read_csv(path)
-        assert columns.lines == [4, 7, 10, 12]
-        assert columns.columns == {"image": list("abcd"), "no\nte": ["one\ntwo\nthree", "x", "y\r\nz", "w"]}
-
-    @pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0c", "\x0b", "\x1c", "\x00", "é", "猫"])
-    def test_only_newlines_end_a_line(self, tmp_path: Path, odd: str) -> None:
-        path = write(tmp_path / "t.csv", f"image,kind\na,x{odd}y\nb,z\n")
-        columns = read_csv(path)
-        assert columns.lines == [2, 3]
-        assert columns.columns["kind"] == [f"x{odd}y", "z"]
-
-    @given(
-        st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=6)] * 2).filter(_not_blank), max_size=8),
-        st.sampled_from(",;\t"),
-    )
-    def test_what_csv_writes_is_read_back(
-        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], delimiter: str
-    ) -> None:
-        path = tmp_path_factory.mktemp("csv") / "t.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
-        columns = read_csv(path)
-        assert list(zip(columns.columns["a"], columns.columns["b"], strict=True)) == rows
-        text = path.read_bytes().decode()
-        assert len(columns) == len(columns.lines)
-        for row, line in zip(rows, columns.lines, strict=True):
-            rest = "".join(io.StringIO(text, newline="").readlines()[line - 1 :])
-            assert next(csv.reader(io.StringIO(rest, newline=""), delimiter=delimiter)) == list(row)
-
-    def test_what_spreadsheets_leave_behind(self, tmp_path: Path) -> None:
-        text = "sep=;\r\nimage;kind;\r\n0.png;a;\r\n1.png;b;\r\n;;\r\n;;\r\n"
-        for encoding in ("utf-8", "utf-8-sig", "utf-16"):
-            path = tmp_path / f"{encoding}.csv"
-            path.write_bytes(text.encode(encoding))
-            columns = read_csv(path)
-            assert columns.columns == {"image": ["0.png", "1.png"], "kind": ["a", "b"]}
-            assert columns.lines == [3, 4]
-
-    def test_the_separator_that_a_spreadsheet_names(self, tmp_path: Path) -> None:
-        path = tmp_path / "t.csv"
-        path.write_text('sep=;\nimage;"colour (r,g,b)"\n0.png;red\n')
-        assert read_csv(path).columns == {"image": ["0.png"], "colour (r,g,b)": ["red"]}
-        path.write_text("sep=;\nimage;a;a\n0.png;1;2\n")
-        with pytest.raises(ValueError, match="line 2, to be a header of different names, but got 'a' twice"):
-            read_csv(path)
-
-    def test_a_workbook_is_no_text(self, tmp_path: Path) -> None:
-        (tmp_path / "t.csv").write_bytes(b"PK\3\4 and so on")
-        with pytest.raises(
-            ValueError, match=r"t\.csv to be a text file, but got a zip file, such as an Excel workbook"
-        ):
-            read_csv(tmp_path / "t.csv")
-
-    def test_a_last_column_of_free_text(self, tmp_path: Path) -> None:
-        columns = read_csv(write(tmp_path / "t.csv", "a;b\n1;x;y\n2;z\n"), overflow="b")
-        assert columns.columns["b"] == ["x;y", "z"]
 
     def test_latin_1(self, tmp_path: Path) -> None:
         photos(tmp_path, 2)
@@ -153,22 +43,12 @@ class TestCsv:
         with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, line 3, to be utf-8 text, .* 0xe9; .*latin-1"):
             read_table(path)
         assert read_table(path, encoding="latin-1").space.classes == (("a", "é"),)
-        with pytest.raises(ValueError, match=r"Expected encoding to be one that Python knows, .* but got 'latin-99'"):
-            read_table(path, encoding="latin-99")
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("", "line 1, to be a header with the names of the columns"),
-            ("\nimage,kind\n", "line 1, to be a header with the names of the columns"),
             ("image,kind\n", "to be a table with at least one row, but got a header only"),
-            ("image,,kind\n0.jpg,1,2\n", "line 1, to be a header with a name for every column, .*column 2"),
-            ("image,kind, image\n0.jpg,1,2\n", "line 1, to be a header of different names, but got 'image' twice"),
-            ("image,kind\n0.jpg,a\n1.jpg\n", "line 3, to be a row of 2 values, as the header has, but got 1"),
-            ("image,kind\n0.jpg,a\n\n1.jpg,a,b\n", "line 4, to be a row of 2 values, as the header has, but got 3"),
-            ('image,kind\n0.jpg,"a\nb"\n1.jpg\n', "line 4, to be a row of 2 values"),
-            ('image,kind\n0.jpg,a\n1.jpg,"b\n2.jpg,c\n3.jpg,d\n', "line 3, to be a row with every quote closed"),
-            ('image,kind\n0.jpg,a\n1.jpg,"b\n' + "2.jpg,c\n" * 20_000, "line 3, to be the beginning of a row of CSV"),
             ("image,kind\n0.jpg,a\n ,b\n", "line 3, column 'image' to be an image path, but got a blank"),
             (
                 "image,kind\n0.jpg,a\n1.jpg,b\n\n0.jpg ,c\n",
@@ -181,10 +61,6 @@ class TestCsv:
         path = write(tmp_path / "t.csv", text)
         with pytest.raises(ValueError, match=re.escape(str(path)) + ",? " + f"({message})"):
             read_table(path, labels="kind" if "kind" in text else None)
-
-    def test_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"gone\.csv to be a text file, but got nothing there"):
-            read_table(tmp_path / "gone.csv")
 
 
 class TestClasses:
@@ -212,37 +88,29 @@ class TestClasses:
     def test_whole_numbers_sort_by_value(self, tmp_path: Path) -> None:
         assert table(tmp_path, {"age": ["10", "9", "100"]}).space.classes == (("9", "10", "100"),)
 
-    @pytest.mark.parametrize("missing", ["NA,-1", ["NA", -1], ("-1", "NA")])
+    @pytest.mark.parametrize("missing", ["NA,-1", ["NA", -1]])
     def test_values_that_mean_missing(self, tmp_path: Path, missing: Any) -> None:
         labels = {"kind": ["NA", " NA", "a", "b"], "age": ["-1.0", "3.0", "4.0", " NA"], "year": ["1", "-1", "2", "2"]}
         data = table(tmp_path, labels, missing=missing)
         assert data.space.classes == (("a", "b"), ("3", "4"), ("1", "2"))
         assert data.targets.tolist() == [[-1, -1, 0], [-1, 0, -1], [0, 1, 1], [1, -1, 1]]
 
-    @pytest.mark.parametrize("missing", [-1, "-1", [-1]])
-    def test_one_number_that_means_missing(self, tmp_path: Path, missing: Any) -> None:
-        columns = {"image": photos(tmp_path, 4), "kind": [-1, 0, 1, 1]}
-        for path in (write_csv(tmp_path / "t.csv", columns), write_parquet(tmp_path / "t.parquet", columns)):
-            data = read_table(path, missing=missing)
-            assert data.space.classes == (("0", "1"),)
-            assert data.targets[:, 0].tolist() == [-1, 0, 1, 1]
-
     def test_a_column_left_with_one_class_is_no_label(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": list("aab"), "mark": ["NA", "x", "NA"]}, missing="NA")
         assert data.space.names == ("kind",)
-        assert told(data, "Column 'mark' is taken for no label: its only value is 'x'")
+        assert has_note(data, "Column 'mark' is not a label: its only value is 'x'")
 
-    @pytest.mark.parametrize("mark", ["NA", "n/a", "NaN", "null", "None", "?", "-", "unknown"])
-    def test_what_looks_missing_is_told(self, tmp_path: Path, mark: str) -> None:
-        note = f"Perhaps no class, but a missing label: {mark!r} of label 'kind'; --set missing={mark} says so."
+    @pytest.mark.parametrize("mark", ["NA", "NaN", "?"])
+    def test_what_looks_missing_is_has_note(self, tmp_path: Path, mark: str) -> None:
+        note = f"These classes may be missing labels: {mark!r} of label 'kind'. If so, set missing={mark!r}."
         assert note in table(tmp_path, {"kind": ["a", "b", mark]}).notes
-        assert not told(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "--set missing")
+        assert not has_note(table(tmp_path, {"kind": ["a", "b", mark]}, missing=[mark]), "missing labels")
         as_told = open_data(tmp_path / "t.csv", missing=mark)
         assert as_told.space.classes == (("a", "b"),)
 
     def test_several_that_look_missing_take_one_option(self, tmp_path: Path) -> None:
         data = table(tmp_path, {"kind": ["a", "b", "NA", "?"], "size": ["s", "t", "s", "none"]}, missing="?")
-        assert told(data, "--set missing=?,NA,none says so")
+        assert has_note(data, "set missing='?,NA,none'")
 
 
 class TestParquet:
@@ -305,24 +173,13 @@ class TestParquet:
         assert one.fingerprint == two.fingerprint
         assert one.notes == two.notes
 
-    def test_pandas_round_trip(self, tmp_path: Path) -> None:
-        pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame(
-            {"image": photos(tmp_path, 5), "n": [1, None, 3, 1, 3], "flag": [True, False] * 2 + [True]}
-        )
-        frame.to_csv(tmp_path / "t.csv", index=False)
-        frame.to_parquet(tmp_path / "t.parquet")
-        one, two = read_table(tmp_path / "t.csv"), read_table(tmp_path / "t.parquet")
-        assert one.space.classes == (("1", "3"), ("False", "True"))
-        assert one.fingerprint == two.fingerprint
-
     def test_broken(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.parquet", "no table")
-        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got a file that is none"):
+        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got another file"):
             read_table(path)
         whole = write_parquet(path, {"image": photos(tmp_path, 2), "kind": [0, 1]}).read_bytes()
         path.write_bytes(whole[:-60] + b"\xff" * 50 + whole[-10:])
-        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got a file that is none"):
+        with pytest.raises(ValueError, match=r"t\.parquet to be a Parquet table, but got another file"):
             read_table(path)
         with pytest.raises(FileNotFoundError, match=r"gone\.parquet to be a Parquet table, but got nothing there"):
             read_table(tmp_path / "gone.parquet")
@@ -340,7 +197,7 @@ class TestParquet:
 
 
 class TestColumns:
-    def test_what_is_no_label_is_told(self, tmp_path: Path) -> None:
+    def test_what_is_no_label_is_has_note(self, tmp_path: Path) -> None:
         rows = 60
         data = table(
             tmp_path,
@@ -356,13 +213,13 @@ class TestColumns:
             },
         )
         assert data.space.names == ("age", "kind", "size")
-        assert told(data, "Images by column 'image'")
-        assert told(data, "Column 'id' is taken for no label: 60 different values in 60 rows")
-        assert told(data, "Column 'serial' is taken for no label: 60 different values in 60 rows")
-        assert told(data, "Column 'weight' is taken for no label: 25 different numbers with fractions")
-        assert told(data, "Column 'site' is taken for no label: its only value is 'only'")
-        assert told(data, "Column 'note' is taken for no label: it is blank")
-        assert told(data, "Split drawn by seed 0, stratified over all labels, 0.8/0.1/0.1")
+        assert has_note(data, "Column 'image' holds the image paths")
+        assert has_note(data, "Column 'id' is not a label: 60 different values in 60 rows")
+        assert has_note(data, "Column 'serial' is not a label: 60 different values in 60 rows")
+        assert has_note(data, "Column 'weight' is not a label: 25 different numbers with fractions")
+        assert has_note(data, "Column 'site' is not a label: its only value is 'only'")
+        assert has_note(data, "Column 'note' is not a label: it is blank")
+        assert has_note(data, "Split drawn with seed 0, stratified over all labels: 0.8/0.1/0.1")
 
     @pytest.mark.parametrize("labels", ["site, weight", ["site", "weight"], ("site", "weight")])
     def test_labels_that_are_named(self, tmp_path: Path, labels: Any) -> None:
@@ -375,11 +232,7 @@ class TestColumns:
     def test_columns_to_ignore(self, tmp_path: Path, ignore: Any) -> None:
         assert table(tmp_path, {c: list("xyx") for c in "abc"}, ignore=ignore).space.names == ("c",)
 
-    def test_names_with_slashes(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"a/b": list("xyx"), "c": list("xyx")}, labels=["a/b"])
-        assert data.space.names == ("a/b",)
-
-    @pytest.mark.parametrize("name", ["image", "Path", "FILE", "filename", "file_name", "image_path", "img"])
+    @pytest.mark.parametrize("name", ["image", "Path", "FILE", "img"])
     def test_usual_names_of_the_image_column(self, tmp_path: Path, name: str) -> None:
         path = write_csv(tmp_path / "t.csv", {"kind": list("aba"), name: photos(tmp_path, 3)})
         assert read_table(path).ids == ("0.jpg", "1.jpg", "2.jpg")
@@ -389,7 +242,7 @@ class TestColumns:
         path = write_csv(tmp_path / "t.csv", {"kind": list("aba"), "what": names, "mask": ["a.png", "b.png", "c.png"]})
         data = read_table(path, ignore="mask")
         assert data.ids == tuple(names)
-        assert told(data, "Images by column 'what'")
+        assert has_note(data, "Column 'what' holds the image paths")
 
     def test_the_image_column_is_named(self, tmp_path: Path) -> None:
         columns = {"image": ["photo", "photo", "drawing"], "mine": photos(tmp_path, 3)}
@@ -399,12 +252,14 @@ class TestColumns:
 
     def test_no_image_column(self, tmp_path: Path) -> None:
         path = write_csv(tmp_path / "t.csv", {"kind": list("ab"), "age": [1, 2]})
-        message = r"t\.csv to be a table with a column of image paths, but got kind, age; --set image=COLUMN"
+        message = r"t\.csv to be a table with a column of image paths, but got kind, age; name it in image"
         with pytest.raises(ValueError, match=message):
             read_table(path)
 
     def test_no_label_column(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"t\.csv to be a table with a label column, .*'x'.* labels=\.\.\."):
+        with pytest.raises(
+            ValueError, match=r"t\.csv to be a table with a label column, .*'x'.* Name the columns in labels"
+        ):
             table(tmp_path, {"kind": ["x", "x"]})
 
     def test_unknown_columns_are_all_named_with_the_nearest(self, tmp_path: Path) -> None:
@@ -453,137 +308,15 @@ class TestSpace:
             table(tmp_path, {"stripe": STRIPED, "colour": COLOURS}, space=self.SPACE)
 
     def test_labels_beside_space(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="Expected labels to be left out beside space"):
+        with pytest.raises(ValueError, match="Expected labels to be omitted if space is given"):
             table(tmp_path, {"striped": STRIPED, "colour": COLOURS}, space=self.SPACE, labels="colour")
 
     def test_broken_json(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"gone\.json to be a label space in JSON, but got nothing there"):
             table(tmp_path, {"kind": list("aba")}, space=tmp_path / "gone.json")
         for text in ("{", '{"labels": [{"name": "kind"}]}', "[]", '{"labels": []}'):
-            with pytest.raises(ValueError, match=r"bad\.json to be a label space in JSON, but got a file that is none"):
+            with pytest.raises(ValueError, match=r"bad\.json to be a label space in JSON, but got another file"):
                 table(tmp_path, {"kind": list("aba")}, space=write(tmp_path / "bad.json", text))
-
-
-class TestSplit:
-    def test_a_column_that_only_looks_like_a_split(self, tmp_path: Path) -> None:
-        toys = {"set": ["car", "train", "car", "train"], "x": list("abab")}
-        with pytest.raises(
-            ValueError, match=r"line 2, column 'set' to be train, .* 'car'\. If it is no split: --set ignore=set"
-        ):
-            table(tmp_path, toys)
-        assert table(tmp_path, toys, labels="set,x").space.classes[0] == ("car", "train")
-        assert table(tmp_path, toys, ignore="set").space.names == ("x",)
-
-    @pytest.mark.parametrize("name", ["split", "Part", "partition", "SET", "subset", "fold"])
-    def test_spellings(self, tmp_path: Path, name: str) -> None:
-        values = ["train", " Training", "TRAIN ", "val", "Valid", "validation", "dev", "test", "Testing"]
-        data = table(tmp_path, {"kind": list("abcabcabc"), name: values})
-        assert data.split.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2]
-        assert data.space.names == ("kind",)
-        assert data.notes == ("Images by column 'image'.", f"Split by column {name!r}.")
-
-    def test_a_column_of_any_name(self, tmp_path: Path) -> None:
-        columns = {"kind": list("abab"), "where": ["train", "val", "test", "train"]}
-        assert table(tmp_path, columns, split="where").split.tolist() == [0, 1, 2, 0]
-
-    @pytest.mark.parametrize("value", ["trian", "", "holdout"])
-    def test_an_unknown_part(self, tmp_path: Path, value: str) -> None:
-        values = ["train", "val", "test", value, "train"]
-        hint = ".*Did you mean 'train'" if value == "trian" else ""
-        for name, options in (("split", {}), ("where", {"split": "where"})):
-            message = rf"t\.csv, line 5, column '{name}' to be train, validation or test, but got '{value}'{hint}"
-            with pytest.raises(ValueError, match=message):
-                table(tmp_path, {"kind": list("ababa"), name: values}, **options)
-
-    def test_a_split_column_that_names_no_part_is_a_label_and_told(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"kind": list("ababab"), "fold": [0, 1, 2, 0, 1, 2]})
-        assert data.space.names == ("kind", "fold")
-        assert told(data, "Column 'fold' is taken for a label: no value in it is train, validation or test")
-
-    def test_without_validation_it_is_drawn_from_train(self, tmp_path: Path) -> None:
-        kinds = ["a"] * 50 + ["b"] * 8 + ["c"] * 3
-        columns = {"kind": kinds * 2, "split": ["train"] * 61 + ["test"] * 61}
-        data = table(tmp_path, columns, seed=4)
-        assert data.split[61:].tolist() == [2] * 61
-        for kind, most in (("a", 6), ("b", 2), ("c", 2)):
-            held = [p for k, p in zip(kinds, data.split[:61].tolist(), strict=True) if k == kind]
-            assert 1 <= held.count(1) <= most
-            assert set(held) == {0, 1}
-        assert told(data, "No validation part: a tenth of train was drawn for it by seed 4")
-        assert torch.equal(data.split, table(tmp_path, columns, seed=4).split)
-        assert not torch.equal(data.split, table(tmp_path, columns, seed=5).split)
-
-    def test_groups_stay_together_when_validation_is_drawn(self, tmp_path: Path) -> None:
-        who = [str(row // 4) for row in range(80)]
-        columns = {"kind": list("abcd") * 20, "who": who, "split": ["train"] * 60 + ["test"] * 20}
-        data = table(tmp_path, columns, group="who")
-        assert {1} < set(data.split.tolist())
-        assert all(len(set(data.split[row : row + 4].tolist())) == 1 for row in range(0, 80, 4))
-
-    def test_without_test(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"kind": list("abab"), "split": ["train", "train", "val", "val"]})
-        assert data.split.tolist() == [0, 0, 1, 1]
-        assert told(data, "There is no test part")
-
-    def test_without_train(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"t\.csv to be a table with train in its column 'split', but got none"):
-            table(tmp_path, {"kind": list("abab"), "split": ["val", "val", "test", "test"]})
-
-    def test_drawn(self, tmp_path: Path) -> None:
-        """1:4000 would need 4000 files; the split itself is tested with those in test_split.py."""
-        kinds = ["a"] * 300 + ["b"] * 3
-        data = table(tmp_path, {"kind": kinds}, seed=2)
-        assert [count.tolist() for part in ("train", "validation", "test") for count in data.counts(part)] == [
-            [240, 1],
-            [30, 1],
-            [30, 1],
-        ]
-        assert not told(data, "too rare")
-        again = table(tmp_path, {"kind": kinds}, seed=2)
-        assert (again.fingerprint, again.notes) == (data.fingerprint, data.notes)
-        assert not torch.equal(data.split, table(tmp_path, {"kind": kinds}, seed=3).split)
-
-    def test_classes_that_cannot_be_in_every_part_are_told(self, tmp_path: Path) -> None:
-        data = table(tmp_path, {"kind": ["a"] * 30 + ["b"] * 2 + ["c"]})
-        assert told(data, "Too rare to be in every part: 2 classes.")
-
-    @pytest.mark.parametrize("shares", ["0.5/0.2/0.3", "0.5,0.2,0.3", [0.5, 0.2, 0.3], (5, 2, 3)])
-    def test_shares(self, tmp_path: Path, shares: Any) -> None:
-        data = table(tmp_path, {"kind": list("ab") * 50}, shares=shares)
-        assert torch.bincount(data.split).tolist() == [50, 20, 30]
-
-    @pytest.mark.parametrize(("shares", "parts"), [((0.8, 0.2, 0), [0, 1]), ("0.8/0/0.2", [0, 2]), ((1, 0, 0), [0])])
-    def test_a_part_that_nobody_asked_for_is_no_hole(self, tmp_path: Path, shares: Any, parts: list[int]) -> None:
-        data = table(tmp_path, {"kind": list("ab") * 10}, shares=shares)
-        assert data.split.unique().tolist() == parts
-        assert not told(data, "too rare")
-
-    @pytest.mark.parametrize("shares", ["a/b/c", "0.8/0.2", 0.8, "0/0.5/0.5", None, [0.8, "x", 0.1]])
-    def test_wrong_shares(self, tmp_path: Path, shares: Any) -> None:
-        with pytest.raises(ValueError, match="Expected shares to be three numbers for train, validation and test"):
-            table(tmp_path, {"kind": list("abab")}, shares=shares)
-
-    def test_groups_stay_together(self, tmp_path: Path) -> None:
-        who = [f"p{row // 3}" + " " * (row % 2) for row in range(90)] + [""] * 30
-        data = table(tmp_path, {"kind": [row % 7 % 2 for row in range(120)], "who": who}, group="who")
-        assert data.space.names == ("kind",)
-        assert all(len(set(data.split[row : row + 3].tolist())) == 1 for row in range(0, 90, 3))
-        assert len(set(data.split[90:].tolist())) == 3, "a blank is no group"
-        assert told(data, "60 images stay with another")
-
-    @pytest.mark.parametrize("group", [None, "who"])
-    @pytest.mark.parametrize("seed", range(5))
-    def test_equal_images_stay_together(self, tmp_path: Path, group: str | None, seed: int) -> None:
-        names = photos(tmp_path, 60)
-        for row in range(0, 60, 3):
-            (tmp_path / names[row]).write_text(f"one of {row // 6}")  # pairs of equal files: 0 and 3, 6 and 9, ...
-        columns = {"image": names, "kind": list("ab") * 30, "who": [row // 2 for row in range(60)]}
-        path = write_csv(tmp_path / "t.csv", columns)
-        data = read_table(path, group=group, labels="kind", seed=seed)
-        assert len(data.split.unique()) == 3
-        assert all(data.split[row] == data.split[row + 3] for row in range(0, 60, 6))
-        if group:
-            assert all(data.split[row] == data.split[row + 1] for row in range(0, 60, 2))
 
 
 class TestImages:
@@ -599,14 +332,14 @@ class TestImages:
         for wrong in (None, tmp_path / "nowhere", path):
             root = re.escape(str(wrong or tmp_path))
             message = (
-                rf"Expected {root}/0\.jpg to be an image, as .*t\.csv, line 2, says, but got nothing there\..*--images"
+                rf"Expected {root}/0\.jpg to be an image, as .*t\.csv, line 2, says, but got nothing there\. Set images"
             )
             with pytest.raises(FileNotFoundError, match=message):
                 read_table(path, images=wrong)
 
     def test_the_wrong_column(self, tmp_path: Path) -> None:
         columns = {"image": ["photo", "drawing"], "mine": photos(tmp_path, 2)}
-        with pytest.raises(FileNotFoundError, match=r"image=COLUMN the column of paths \(now 'image'\)"):
+        with pytest.raises(FileNotFoundError, match=r"or image to the column of paths \(now 'image'\)"):
             read_table(write_csv(tmp_path / "t.csv", columns))
 
     def test_absolute_paths(self, tmp_path: Path) -> None:

@@ -36,17 +36,8 @@ DEEPFASHION_ATTRIBUTES = {
     "80s": 5,
 }
 
-XDOMAIN_LABELS = (
-    "category",
-    "colour",
-    "collar",
-    "button",
-    "pattern",
-    "shape",
-    "length",
-    "sleeve-shape",
-    "sleeve-length",
-)
+_XDOMAIN = "category colour collar button pattern shape length sleeve-shape sleeve-length"
+XDOMAIN_LABELS = tuple(_XDOMAIN.split())
 
 FASHION_HEADER = "id,gender,masterCategory,subCategory,articleType,baseColour,season,year,usage,productDisplayName"
 
@@ -239,7 +230,7 @@ def write_xdomain(folder: Path, images: int = 60, split: bool = False) -> Path:
 
 
 def fashion_row(number: int) -> list[str]:
-    """Six rows share one set of values; the display name of every fourth holds commas, unquoted."""
+    """Six rows share one set of values; the display name of every fourth contains unquoted commas."""
     n = number // 6 % 4
     return [
         str(1000 + number),

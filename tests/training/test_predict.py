@@ -434,7 +434,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("lines", "message"),
         [
-            (["colour,size", "red,3"], "a table with a column of image paths, but got colour, size; --set image"),
+            (["colour,size", "red,3"], "a table with a column of image paths, but got colour, size; name it in image"),
             (["image,colour"], "a table with at least one row, but got a header only"),
             (["image,colour", "a.png,red", " ,red"], r"line 3, column 'image' to be an image path, but got a blank"),
         ],
@@ -445,7 +445,7 @@ class TestErrors:
 
     def test_parquet_that_is_none(self, shapes: Trained, tmp_path: Path) -> None:
         pytest.importorskip("pyarrow")
-        with pytest.raises(ValueError, match="to be a Parquet table, but got a file that is none"):
+        with pytest.raises(ValueError, match="to be a Parquet table, but got another file"):
             predict(shapes.run, [write_damaged(tmp_path / "table.parquet")])
 
     def test_root(self, shapes: Trained, tmp_path: Path) -> None:

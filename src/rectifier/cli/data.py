@@ -81,8 +81,8 @@ def store(
 ) -> None:
     """Decode and resize images once, into a folder that can be given as --data from then on."""
     from rectifier._base import check
-    from rectifier.data.dataset import ImageArray
-    from rectifier.data.store.build import as_size, build_store
+    from rectifier.data.dataset import ImageArray, as_size
+    from rectifier.data.store import build_store
 
     as_size(size)  # before a large data set is read
     opened = open_described(data, images, data_root, seed, settings)

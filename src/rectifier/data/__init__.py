@@ -1,1 +1,1 @@
-"""Data: readers of the benchmarks and of one's own images, the store of decoded pixels, and the loader of batches."""
+"""Data: readers of benchmarks and of your own images, the store of decoded pixels, and the loader of batches."""

@@ -1,4 +1,4 @@
-"""Random crops and flips of a whole batch at once, on whatever device it lies."""
+"""Random crops and flips of a whole batch at once, on the batch's own device."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rectifier._base import check
 class CropAndFlip:
     """Shift each image by up to ``padding`` pixels (black comes in) and mirror half of them.
 
-    What happens is drawn apart from doing it: ``draw`` gives the numbers of a whole epoch on the CPU, so the same seed
-    gives the same images on every device, and a training step draws nothing.
+    Drawing is separate from applying. ``draw`` gives the numbers of a whole epoch on the CPU, so the same seed gives
+    the same images on every device. A training step draws nothing.
 
     >>> augment = CropAndFlip(padding=1)
     >>> image = torch.arange(4, dtype=torch.uint8).view(1, 2, 2, 1)
@@ -47,5 +47,7 @@ class CropAndFlip:
         across = torch.where(mirrored[:, None] > 0, width - 1 - across, across) + right[:, None]
         rows = torch.arange(height, device=images.device) + down[:, None]
         rows = rows + torch.arange(batch, device=images.device)[:, None] * padded.shape[1]
-        pixels = rows[:, :, None] * padded.shape[2] + across[:, None, :]  # of all padded images, one behind the other
+        pixels = (
+            rows[:, :, None] * padded.shape[2] + across[:, None, :]
+        )  # rows of all padded images, one after the other
         return padded.view(-1, channels).index_select(0, pixels.flatten()).view(images.shape)

@@ -1,4 +1,4 @@
-"""ImageData: what every reader returns. Images, targets, label space, and the part that each sample belongs to."""
+"""ImageData, which every reader returns: images, targets, label space, and the part of each sample."""
 
 from __future__ import annotations
 
@@ -19,21 +19,42 @@ from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")
 Pixels = NDArray[np.uint8]
+ImageSize = int | str | tuple[int, int]
+"""A side, ``"HxW"`` or ``(H, W)``."""
+
+_LARGEST_SIDE = 4096
+
+
+def as_size(size: ImageSize | None) -> tuple[int, int] | None:
+    """Bring the spellings of an image size to height and width.
+
+    >>> as_size(32), as_size("55x47")
+    ((32, 32), (55, 47))
+    """
+    if size is None:
+        return None
+    given: Sequence[object] = (
+        size.lower().split("x") if isinstance(size, str) else size if isinstance(size, Sequence) else [size]
+    )
+    sides = [int(side) if isinstance(side, str) and side.strip().isdigit() else side for side in given]
+    if len(sides) not in (1, 2) or not all(check.is_count(side) and side <= _LARGEST_SIDE for side in sides):  # type: ignore[operator]
+        check.fail("size", f"a number of pixels up to {_LARGEST_SIDE}, or height and width as 64x48", repr(size))
+    return int(sides[0]), int(sides[-1])  # type: ignore[call-overload]
 
 
 class Images(Protocol):
-    """The images of a data set, wherever they are."""
+    """The images of a data set, in memory or on disk."""
 
     def __len__(self) -> int: ...
 
     def select(self, index: NDArray[np.int64]) -> Self:
-        """Return these images alone, without reading any."""
+        """Return only these images, without reading any."""
         ...
 
 
 @runtime_checkable
 class Decoded(Images, Protocol):
-    """Images whose pixels are at hand, all of one shape."""
+    """Images with decoded pixels, all of one shape."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -41,7 +62,7 @@ class Decoded(Images, Protocol):
         ...
 
     def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, C)``, in ``out`` if it is given."""
+        """Return these images, uint8 ``(n, H, W, C)``, written to ``out`` if it is given."""
         ...
 
     def checksum(self) -> str:
@@ -76,14 +97,14 @@ class ImageArray:
         return ImageArray(self.pixels[index])
 
     def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, C)``, in ``out`` if it is given."""
-        # NumPy fills `out` by way of a copy when it must be able to raise halfway.
+        """Return these images, uint8 ``(n, H, W, C)``, written to ``out`` if it is given."""
+        # In mode "raise" NumPy would copy `out`, because an error could leave it half filled.
         return self.pixels.take(index, axis=0, out=out, mode="raise" if out is None else "clip")
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files below one folder. They are decoded once, into a store, before anything is trained on them."""
+    """Image files below one folder. ``build_store`` decodes them once, before training."""
 
     root: Path
     paths: tuple[str, ...]
@@ -97,11 +118,11 @@ class ImageFiles:
 
 @dataclass(frozen=True)
 class ImageData:
-    """Labelled images and the part that each belongs to.
+    """Labelled images, split into train, validation and test.
 
-    ``targets`` is int64 ``(N, A)``, negative where a label is missing; ``split`` is int64 ``(N,)`` and points into
-    ``PARTS`` (0 train, 1 validation, 2 test); ``ids`` names each sample. ``notes`` says in words what the reader
-    decided: what it inferred, dropped and counted.
+    ``targets`` is int64 ``(N, A)``, negative where a label is missing. ``split`` is int64 ``(N,)`` and points into
+    ``PARTS`` (0 train, 1 validation, 2 test). ``ids`` names each sample. ``notes`` describes in words what the reader
+    inferred, dropped and counted.
 
     >>> pixels = np.zeros((3, 8, 8, 1), np.uint8)
     >>> space = LabelSpace.from_names({"digit": ["0", "1"]})
@@ -145,14 +166,14 @@ class ImageData:
         return (self.split == PARTS.index(part)).nonzero()[:, 0]
 
     def part(self, part: str) -> ImageData:
-        """Return one part alone."""
+        """Return only the samples of one part."""
         return self.select(self.indices(part))
 
     def select(self, index: Tensor | Sequence[int]) -> ImageData:
-        """Return these samples alone, in this order."""
+        """Return only these samples, in this order."""
         index = torch.as_tensor(index)
-        if index.dtype == torch.bool:  # as numbers it would be the first two samples, over and over
-            got = "a mask; mask.nonzero()[:, 0] are its positions"
+        if index.dtype == torch.bool:  # as numbers it would repeat the first two samples
+            got = "a mask; pass mask.nonzero()[:, 0]"
             raise TypeError(check.sentence("index", "positions", got))
         index = index.long()
         positions = index.numpy()
@@ -171,7 +192,7 @@ class ImageData:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of ids, targets, label space and split: equal for equal data, whatever machine it lies on."""
+        """A hash of ids, targets, label space and split. Equal data has equal hashes on every machine."""
         digest = hashlib.sha256(self.space.to_json().encode(errors="surrogateescape"))
         digest.update("\n".join(self.ids).encode(errors="surrogateescape"))
         digest.update(self.targets.numpy().astype("<i8").tobytes())

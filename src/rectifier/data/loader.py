@@ -1,4 +1,4 @@
-"""The loader: batches that are gathered, augmented and normalised as whole batches, from the device or from disk."""
+"""The loader: gathers, augments and normalises whole batches, from the device or from disk."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from rectifier._base import check, console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
 from rectifier.data.normalise import Normalisation, statistics
-from rectifier.data.pixels import AT_ONCE, Resident, Source, Streamed, free_memory
+from rectifier.data.pixels import AT_ONCE, PixelReader, Resident, Streamed, free_memory
 from rectifier.samplers import UniformSampler
 
 MODES = ("auto", "resident", "streamed")
+MEMORY_SHARE = 0.5
+"""Largest share of the device's free memory that a resident part takes."""
 
 
 class Batch(NamedTuple):
@@ -32,35 +34,36 @@ class Batch(NamedTuple):
 class Loader:
     """Batches of one part of the data, on a device.
 
-    When the part fits there it is kept on the device as uint8 and a batch is one gather; when it does not, batches are
-    read from the memory map ahead of time, through pinned memory. Which of the two is said when the loader is made.
+    A part that fits on the device stays there as uint8, and a batch is one gather. Otherwise batches are read ahead
+    from the memory map, through pinned memory. The loader says which of the two it chose.
 
-    Going through the loader is an epoch, and the next time is the next; ``set_epoch``, of the loader or of its sampler,
-    chooses another. The ranks of a sampler share out order and augmentation of one process.
+    Each pass over the loader is the next epoch. ``set_epoch``, of the loader or of its sampler, chooses another. The
+    ranks of a sampler share the order and augmentation of one process.
 
     Args:
-        data: decoded images: in memory, or in a store (``build_store`` makes one of image files).
+        data: decoded images, in memory or in a store (``build_store`` decodes image files into one).
         part: ``"train"``, ``"validation"`` or ``"test"``.
-        batch_size: images per batch. A batch sampler brings its own.
-        shuffle: another order in every epoch, drawn by ``seed``; in a process group every rank has its share of it.
-        sampler: which samples come, of ``rectifier.samplers`` or any PyTorch (batch) sampler over the part's positions.
-        augment: ``CropAndFlip``, or any callable from images to images: float ``(B, C, H, W)`` from 0 to 1, before they
-            are normalised (torchvision's v2 transforms, kornia). A callable draws from whatever generator it uses;
-            ``seed`` reaches ``CropAndFlip`` alone.
-        device: where the batches shall be.
+        batch_size: images per batch. A batch sampler has its own.
+        shuffle: draw another order in every epoch from ``seed``. In a process group every rank gets its share.
+        sampler: chooses the samples: one of ``rectifier.samplers``, or any PyTorch (batch) sampler of positions.
+        augment: ``CropAndFlip``, or any callable from images to images (torchvision's v2 transforms, kornia). It gets
+            float ``(B, C, H, W)`` from 0 to 1, before normalisation. ``seed`` controls only ``CropAndFlip``.
+        device: device of the batches.
         mode: ``"resident"`` and ``"streamed"`` override the automatic choice.
-        normalise: by default mean and deviation of the training part; ``None`` leaves pixels from 0 to 1.
-        drop_last: leave out a last batch that is not full.
-        dtype: of the images.
-        seed: of order and augmentation.
-        memory_share: of the device's free memory that a resident part may take.
-        ahead: how much a streamed part is read ahead, in batches; on a GPU in groups of batches of some 32 MiB.
+        normalise: mean and deviation; by default those of the training part. ``None`` keeps pixels from 0 to 1.
+        drop_last: drop a last batch that is not full.
+        seed: seed of order and augmentation.
 
     >>> from rectifier.data.readers.shapes import shapes
     >>> loader = Loader(shapes(samples=40, size=16, ratio=4), "train", 8, shuffle=True, augment=CropAndFlip(2))
     >>> len(loader), [tuple(batch.images.shape) for batch in loader][0]
     (5, (8, 3, 16, 16))
     """
+
+    _next: int
+    _shown: int
+    _skip: int
+    _planned: tuple[tuple[int, int], list[Tensor]] | None
 
     def __init__(
         self,
@@ -75,55 +78,43 @@ class Loader:
         mode: str = "auto",
         normalise: Normalisation | str | None = "train",
         drop_last: bool = False,
-        dtype: torch.dtype = torch.float32,
         seed: int = 0,
-        memory_share: float = 0.5,
-        ahead: int = 3,
     ) -> None:
         check.raise_all(
             [
                 check.choice("part", part, PARTS),
                 check.choice("mode", mode, MODES),
                 check.that("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
-                check.that("ahead", ahead, "a positive integer", check.is_count(ahead)),
-                check.share("memory_share", memory_share),
                 check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
                 check.that("augment", augment, "callable, or None", augment is None or callable(augment)),
-                check.that("shuffle", shuffle, "False beside a sampler", not (shuffle and sampler is not None)),
+                check.that("shuffle", shuffle, "False if a sampler is given", not (shuffle and sampler is not None)),
             ]
         )
         images = _decoded(data, part)
         positions = data.indices(part)
-        self.part, self.device, self.dtype, self.seed = part, torch.device(device), dtype, seed
+        self.part, self.device, self.seed = part, torch.device(device), seed
         self.batch_size, self.drop_last, self.augment = batch_size, drop_last, augment
-        self.sampler = UniformSampler(len(positions), seed=seed) if shuffle else _repeatable(sampler)
+        self._use(UniformSampler(len(positions), seed=seed) if shuffle else sampler)
         self.normalisation = _normalisation(data, normalise)
         self._scale, self._shift = self._line(images.shape)
-        narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # they stay in memory, batches do not
+        narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # these stay in memory
         self._targets = data.targets.clamp(min=-1).to(narrow)[positions].to(self.device)
         self._image_bytes = int(np.prod(images.shape))
-        self._timed = _timed_sampler(self.sampler)
-        self._next = self._shown = int(getattr(self._timed, "epoch", 0))
-        self._skip = 0
-        self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
-        self.mode, self.description = _chosen_mode(mode, memory_share, images, part, len(positions), self.device)
-        self._source: Source = (
-            Resident(images, positions, self.device)
-            if self.mode == "resident"
-            else Streamed(images, positions, self.device, ahead)
-        )
+        self.mode, self.description = _chosen_mode(mode, images, part, len(positions), self.device)
+        where = Resident if self.mode == "resident" else Streamed
+        self._pixels: PixelReader = where(images, positions, self.device)
         console.say(self.description)
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass is, from 0."""
+        """The epoch of the next pass, from 0."""
         turned = int(getattr(self._timed, "epoch", self._shown))
-        if turned != self._shown:  # somebody called the sampler's set_epoch
+        if turned != self._shown:  # the sampler's own set_epoch was called
             self._next = self._shown = turned
         return self._next
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """Choose the next epoch: with it the order and the augmentation. Its first ``skip`` batches are left out."""
+        """Choose the next epoch, and with it order and augmentation. Skip its first ``skip`` batches."""
         check.raise_all(
             [
                 check.that("epoch", epoch, "an integer from 0", check.is_natural(epoch)),
@@ -132,23 +123,21 @@ class Loader:
         )
         self._turn(int(epoch), int(skip))
 
-    def beside(self, sampler: Iterable[Any], seed: int) -> Loader:
-        """Return a loader of the same pixels, which are kept once, in another order and with other augmentation."""
+    def with_sampler(self, sampler: Iterable[Any], seed: int) -> Loader:
+        """Return a loader that shares these pixels, with its own order and augmentation."""
         other = copy.copy(self)
-        other.sampler, other.seed = _repeatable(sampler), seed
-        other._timed = _timed_sampler(other.sampler)
-        other._next = other._shown = int(getattr(other._timed, "epoch", 0))
-        other._skip, other._planned = 0, None
+        other.seed = seed
+        other._use(sampler)
         return other
 
-    def plain(self, positions: Iterable[int]) -> Loader:
-        """Return a loader of these positions in their order, without augmentation: of the same pixels, kept once."""
-        other = self.beside(positions, self.seed)
+    def in_order(self, positions: Iterable[int]) -> Loader:
+        """Return a loader that shares these pixels and yields these positions in order, without augmentation."""
+        other = self.with_sampler(positions, self.seed)
         other.augment, other.drop_last = None, False
         return other
 
     def positions(self, batch: int) -> Tensor:
-        """Return the positions in the part that a batch of the next epoch is made of."""
+        """Return the positions in the part of one batch of the next epoch."""
         return self._batches()[batch]
 
     def __len__(self) -> int:
@@ -170,24 +159,33 @@ class Loader:
         on_device = order.to(self.device)  # once an epoch: a copy in every step would stall the device
         start = 0
         for group, index, pixels in zip(
-            groups, on_device.split(sizes), self._source.read(order.split(sizes), on_device.split(sizes)), strict=True
+            groups, on_device.split(sizes), self._pixels.read(order.split(sizes), on_device.split(sizes)), strict=True
         ):
             images = self._finish(pixels, None if draws is None else draws[start : start + len(index)])
             start += len(index)
             each = [len(batch) for batch in group]
             yield from map(Batch, images.split(each), self._targets[index].long().split(each), index.split(each))
 
+    def _use(self, sampler: Iterable[Any] | None) -> None:
+        """Take a sampler, at the epoch that it shows."""
+        if isinstance(sampler, Iterator):
+            got = f"an iterator ({type(sampler).__name__})"
+            check.fail("sampler", "one that can be iterated in every epoch", got)
+        self.sampler, self._timed = sampler, _timed_sampler(sampler)
+        self._next = self._shown = int(getattr(self._timed, "epoch", 0))
+        self._skip, self._planned = 0, None
+
     def _batches(self) -> list[Tensor]:
-        """Return the positions of every batch of the next epoch; drawn once, however often it is asked for."""
+        """Return the positions of every batch of the next epoch. They are drawn only once."""
         epoch = self.epoch
-        asked = epoch, int(getattr(self._timed, "rounds", 0))  # a sampler that has mined again plans the epoch anew
+        asked = epoch, int(getattr(self._timed, "rounds", 0))  # a sampler that has mined again needs a new plan
         if self._planned is None or self._planned[0] != asked:
             self._turn(epoch, self._skip)
             self._planned = asked, self._plan()
         return self._planned[1]
 
     def _turn(self, epoch: int, skip: int = 0) -> None:
-        """Turn to an epoch, and the sampler with it: if it shows another later on, somebody else turned it."""
+        """Turn loader and sampler to an epoch. If the sampler later shows another, its own set_epoch was called."""
         self._next, self._shown, self._skip = epoch, epoch, skip
         if self._timed is not None:
             self._timed.set_epoch(epoch)
@@ -198,12 +196,12 @@ class Loader:
         full = self.batch_size if isinstance(order, Tensor) else len(batches[0])
         kept = batches[:-1] if self.drop_last and len(batches[-1]) < full else batches
         if not kept:
-            got = f"{len(batches[0])} samples, which drop_last leaves out"
+            got = f"{len(batches[0])} samples, which drop_last drops"
             check.fail("an epoch", f"of at least one batch of {full}", got)
         return kept
 
     def _groups(self, batches: list[Tensor]) -> list[list[Tensor]]:
-        """Put batches together that are made in one go: a GPU would spend its time on starting small operations."""
+        """Group batches that are made at once: a GPU would spend its time on starting small operations."""
         alone = self.device.type == "cpu" or not (self.augment is None or isinstance(self.augment, CropAndFlip))
         count = 1 if alone else max(1, AT_ONCE // (max(map(len, batches)) * self._image_bytes))
         return [batches[i : i + count] for i in range(0, len(batches), count)]
@@ -211,9 +209,9 @@ class Loader:
     def _draws(self, epoch: int, count: int) -> Tensor | None:
         if not isinstance(self.augment, CropAndFlip):
             return None
-        # Drawn for all ranks and dealt out as the samples are: several ranks see the images that one process sees.
+        # Drawn for all ranks and distributed like the samples, so several ranks see the images of one process.
         ranks, rank = int(getattr(self._timed, "num_replicas", 1)), int(getattr(self._timed, "rank", 0))
-        generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
+        generator = torch.Generator().manual_seed(_epoch_seed(self.seed, epoch))
         return self.augment.draw(count * ranks, generator)[rank::ranks].to(self.device)
 
     def _finish(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
@@ -222,14 +220,14 @@ class Loader:
             pixels = self.augment(pixels, cast(Tensor, draws))
         elif self.augment is not None:
             images = _checked(self.augment(pixels.permute(0, 3, 1, 2) / 255), len(pixels))
-            return self._normalised(images).to(self.dtype, memory_format=torch.channels_last)
+            return self._normalised(images).to(torch.float32, memory_format=torch.channels_last)
         flat = pixels.view(len(pixels), pixels.shape[1], -1)
-        # Whole rows of pixels at a time: a product over three channels alone would not be vectorised.
+        # Whole rows of pixels at a time: a product over three channels would not be vectorised.
         images = torch.addcmul(self._shift, flat, self._scale).view(pixels.shape)
-        return images.permute(0, 3, 1, 2).to(self.dtype)
+        return images.permute(0, 3, 1, 2)
 
     def _line(self, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-        """Return factor and summand of a row of pixels ``(W * C,)`` that normalise bytes."""
+        """Return the factor and the summand ``(W * C,)`` that normalise a row of bytes."""
         _, width, channels = shape
         known = self.normalisation or Normalisation((0.0,) * channels, (1.0,) * channels)
         if len(known.mean) != channels:
@@ -250,14 +248,14 @@ def _decoded(data: ImageData, part: str) -> Decoded:
         got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
         check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
     if not len(data.indices(part)):
-        check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "an empty one")
+        check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "none")
     return data.images
 
 
 def _checked(images: object, count: int) -> Tensor:
     if not isinstance(images, Tensor) or images.dim() != 4 or len(images) != count or not images.is_floating_point():
         got = f"{images.dtype} {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-        check.fail("what augment returns", f"a float tensor of {count} images (B, C, H, W)", got)
+        check.fail("the result of augment", f"a float tensor of {count} images (B, C, H, W)", got)
     return images
 
 
@@ -269,26 +267,18 @@ def _normalisation(data: ImageData, wanted: Normalisation | str | None) -> Norma
     return statistics(data)
 
 
-def _chosen_mode(
-    mode: str, share: float, images: Decoded, part: str, samples: int, device: torch.device
-) -> tuple[str, str]:
-    """Choose where the pixels are kept, and say so."""
+def _chosen_mode(mode: str, images: Decoded, part: str, samples: int, device: torch.device) -> tuple[str, str]:
+    """Choose where the pixels stay, and describe it."""
     need, free = samples * int(np.prod(images.shape)), free_memory(device)
     in_memory = isinstance(images, ImageArray)
     here_already = in_memory and device.type == "cpu"
     if mode == "auto":
-        mode = "resident" if here_already or need <= share * free else "streamed"
+        mode = "resident" if here_already or need <= MEMORY_SHARE * free else "streamed"
     size = " x ".join(map(str, images.shape[:2]))
     streamed = f"streamed from {'memory' if in_memory else 'disk'} to {device}"
     where = f"kept on {device}" if mode == "resident" else streamed
     amount = f"{need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there"
     return mode, f"{part}: {samples:,} images of {size}, {where} ({amount})"
-
-
-def _repeatable(sampler: Iterable[Any] | None) -> Iterable[Any] | None:
-    if isinstance(sampler, Iterator):
-        check.fail("sampler", "one that can be gone through every epoch", f"an iterator ({type(sampler).__name__})")
-    return sampler
 
 
 def _timed_sampler(sampler: Any) -> Any:
@@ -305,24 +295,20 @@ def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]
     shard = getattr(sampler, "shard", None)
     drawn = shard() if callable(shard) else list(sampler)
     if not len(drawn):
-        check.fail("sampler", "one that gives samples", "none")
+        check.fail("sampler", "one that yields samples", "none")
     if isinstance(drawn, Tensor):
         order = drawn if drawn.dim() == 1 else list(drawn)
     elif isinstance(drawn[0], Integral) or (isinstance(drawn[0], (Tensor, np.ndarray)) and drawn[0].ndim == 0):
         order = torch.tensor([int(position) for position in drawn])
     else:
         order = [torch.as_tensor(batch, dtype=torch.int64) for batch in drawn]
-    _check_positions(order if isinstance(order, Tensor) else torch.cat(order), samples)
+    every = order if isinstance(order, Tensor) else torch.cat(order)
+    low, high = int(every.min()), int(every.max())
+    if low < 0 or high >= samples:  # on a GPU a wrong index would stop the whole process, far from its cause
+        check.fail("every position", f"from 0 to {samples - 1}", low if low < 0 else high)
     return order
 
 
-def _check_positions(order: Tensor, samples: int) -> None:
-    """An index out of range on a GPU would stop the whole process, far from its cause."""
-    low, high = int(order.min()), int(order.max())
-    if low < 0 or high >= samples:
-        check.fail("every position", f"from 0 to {samples - 1}, the part's", low if low < 0 else high)
-
-
-def _mixed(*numbers: int) -> int:
-    """Mix seed and epoch to one seed."""
+def _epoch_seed(*numbers: int) -> int:
+    """Combine seed and epoch into one seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1

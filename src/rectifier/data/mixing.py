@@ -1,7 +1,7 @@
-"""Mixed images: each is blended with the next one of its batch, and has the labels of both.
+"""Mix images: blend each with the next one of its batch, and give it the labels of both.
 
-Batches come in random order, so the next image is a random one; the last image's next is the first. The whole is drawn
-and blended on the images' device without waiting for it, so a step that mixes can be captured in a CUDA graph.
+Batches come in random order, so the next image is a random one; the last image is followed by the first. Drawing and
+blending happen on the images' device without synchronisation, so a CUDA graph can capture a step that mixes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import Counts, as_count_list
 
 Mixed = tuple[Tensor, tuple[Tensor, Tensor]]
-"""Mixed images, and what an objective calls their ``partner``: targets of the other images, share of the own ones."""
+"""Mixed images, and their ``partner`` for an objective: targets of the other images, share of their own."""
 
 
 class Mixup(torch.nn.Module):
     """Blend every image with the next one of its batch (Zhang et al. 2018).
 
-    image = share * image + (1 - share) * next image, share drawn from Beta(strength, strength) for each sample, on the
-    images' device, from torch's own generator. Its labels count with the share, those of the next with the rest.
+    image = share * image + (1 - share) * next image. Each sample's share comes from Beta(strength, strength), drawn on
+    the images' device from torch's own generator. Its labels get this weight, those of the next image the rest.
 
     Args:
-        strength: Towards 0 nearly every image stays what it is or becomes its next; at 1 all shares are equally
-            likely; the larger, the nearer to one half.
+        strength: Near 0, almost every image stays itself or becomes the next. At 1 all shares are equally likely. With
+            larger values the shares approach one half.
 
     >>> images, targets = torch.stack([torch.zeros(3, 8, 8), torch.ones(3, 8, 8)]), torch.tensor([[0], [1]])
     >>> mixed, (partner, share) = Mixup(strength=0.2)(images, targets)
@@ -41,9 +41,10 @@ class Mixup(torch.nn.Module):
         self.strength = strength
 
     def forward(self, images: Tensor, targets: Tensor) -> Mixed:
-        """Return the mixed images, as ``images (N, ...)`` in type and memory format, and (partner targets, share).
+        """Return the mixed images and (partner targets, share).
 
-        ``targets`` is ``(N, A)``, the partner's too; share is float32 ``(N,)``.
+        Mixed images keep type and memory format of ``images (N, ...)``. ``targets`` and the partner's are ``(N, A)``;
+        share is float32 ``(N,)``.
         """
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = f"a {images.dtype} tensor" if isinstance(images, Tensor) else type(images).__name__
@@ -58,21 +59,21 @@ class Mixup(torch.nn.Module):
 
 
 class Remix(Mixup):
-    """Mixup whose labels favour the rarer class (Chou et al. 2020): label by label a share of its own, ``(N, A)``.
+    """Mixup whose labels favour the rarer class (Chou et al. 2020). Each label has its own share, ``(N, A)``.
 
-    Images are blended as in ``Mixup``. With n the training samples of the two classes, the share of a label is
+    Images are blended as in ``Mixup``. With n the training samples of a class, the share of a label is
 
     - 0 where n_own >= kappa * n_next and share < tau: the next image's class is rarer and visible enough;
-    - 1 where n_next >= kappa * n_own and 1 - share < tau: the own class is;
-    - that of the images elsewhere, and where one of the two images lacks the label.
+    - 1 where n_next >= kappa * n_own and 1 - share < tau: the own class is rarer and visible enough;
+    - the share of the images otherwise, and if one of the two images lacks the label.
 
     Args:
-        counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
-            class without a sample counts as half of one.
+        counts: Training samples of each class: a 1-d tensor for one label, a list of them for several. A class without
+            samples counts as half a sample.
         sizes: Classes of each label, or a LabelSpace.
         strength: As in ``Mixup``.
-        kappa: How many times rarer a class has to be, above 1.
-        tau: Below which share the more frequent class gives way, from 0 (never: Mixup) to 1.
+        kappa: How many times rarer a class must be, above 1.
+        tau: Share below which the more frequent class loses its weight, from 0 (never: Mixup) to 1.
 
     >>> remix = Remix(torch.tensor([90, 10]), [2])
     >>> remix.label_share(torch.tensor([0.4, 0.6]), torch.tensor([[0], [0]]), torch.tensor([[1], [1]])).flatten()
@@ -96,7 +97,7 @@ class Remix(Mixup):
         if tuple(map(len, labels)) != self.sizes:
             check.fail("counts", f"those of labels of sizes {self.sizes}", f"of sizes {tuple(map(len, labels))}")
         self.kappa, self.tau = kappa, tau
-        # From the training split and in no saved file; a buffer, so that it is on the device before a capture.
+        # Known from the training split, so not saved; a buffer, so that it is on the device before a capture.
         self.register_buffer("counts", torch.cat(labels).float().clamp(min=0.5), persistent=False)
 
     def forward(self, images: Tensor, targets: Tensor) -> Mixed:
@@ -106,7 +107,7 @@ class Remix(Mixup):
         return mixed, (partner, self.label_share(share, canonical, partner))
 
     def label_share(self, share: Tensor, targets: Tensor, partner: Tensor) -> Tensor:
-        """Return ``(N, A)``: the share of the own labels, from that of the own images ``(N,)``."""
+        """Return the share of each own label ``(N, A)``, given the share of the own images ``(N,)``."""
         by_label = share[:, None].expand(-1, len(self.sizes))
         own, other = (self.counts[columns.own_columns(each, self.sizes).clamp(min=0)] for each in (targets, partner))
         both = (targets >= 0) & (partner >= 0)
@@ -119,15 +120,15 @@ class Remix(Mixup):
 
 
 def _next(values: Tensor) -> Tensor:
-    """Return the rows moved up by one, the first behind the last; unlike ``roll`` it keeps the memory format."""
+    """Return the rows moved up by one, the first one last. Unlike ``roll`` this keeps the memory format."""
     return torch.cat([values[1:], values[:1]])
 
 
 def _drawn_shares(samples: int, strength: float, device: torch.device) -> Tensor:
     """Draw float32 ``(N,)`` from Beta(strength, strength): x / (x + y) of two draws from Gamma(strength).
 
-    In logarithms, since most draws of a small strength are below the smallest float, where a ratio means nothing: x is
-    distributed as g * u^(1 / strength), g from Gamma(strength + 1) and u uniform, so -log u exponential.
+    In logarithms, because most draws of a small strength are below the smallest float, where a ratio means nothing. x
+    is distributed as g * u^(1 / strength), with g from Gamma(strength + 1), u uniform, and so -log u exponential.
     """
     shape = torch.full((2, samples), strength + 1.0, device=device)
     drawn = torch.distributions.Gamma(shape, torch.ones_like(shape), validate_args=False).sample().log()

@@ -1,4 +1,4 @@
-"""Mean and deviation of the channels, by which images are normalised."""
+"""Normalise images by the mean and standard deviation of each channel."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from rectifier._base import check
 from rectifier.data.dataset import Decoded, ImageData
 
-_STATISTICS_FROM = 64 << 20  # bytes of pixels, at most
+_STATISTICS_FROM = 64 << 20  # most bytes of pixels to read
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Mean and standard deviation of each channel, of pixels from 0 to 1."""
+    """Mean and standard deviation of each channel, for pixels from 0 to 1."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -31,9 +31,8 @@ def statistics(data: ImageData) -> Normalisation:
     images = cast(Decoded, data.images)
     positions = data.indices("train").numpy()
     if not len(positions):
-        check.fail(
-            f"data {data.name!r}", "with a training part to normalise by", "none; pass normalise=Normalisation(...)"
-        )
+        got = "none; pass normalise=Normalisation(...)"
+        check.fail(f"data {data.name!r}", "data with a training part to normalise by", got)
     count = min(len(positions), max(1, _STATISTICS_FROM // int(np.prod(images.shape))))
     spread = positions[np.linspace(0, len(positions) - 1, count).astype(np.int64)]
     tally = np.zeros((images.shape[2], 256))

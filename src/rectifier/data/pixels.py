@@ -1,4 +1,4 @@
-"""Where a loader's pixels come from: the device itself, or the memory map, read ahead."""
+"""Read the pixels of a loader: from the device itself, or from the memory map, read ahead."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ import torch
 from torch import Tensor
 
 from rectifier.data.dataset import Decoded, ImageArray
-from rectifier.data.store.build import available_cores
+from rectifier.data.store import available_cores
 
 AT_ONCE = 32 << 20
-"""Bytes of pixels that are moved, or become batches, in one go on a GPU."""
+"""Bytes of pixels that a GPU receives, or turns into batches, at once."""
 
 
-class Source(Protocol):
-    """Where a loader's pixels come from."""
+AHEAD = 3
+"""Batches to read ahead when streaming; on a GPU, groups of batches of ``AT_ONCE`` bytes."""
+
+
+class PixelReader(Protocol):
+    """Reads the pixels of a loader, wherever they are."""
 
     def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Yield the pixels ``(n, H, W, C)`` at each of these lists of positions, which are on the device too."""
+        """Yield the pixels ``(n, H, W, C)`` at each list of positions, given on the CPU and on the device."""
         ...
 
 
@@ -33,7 +37,7 @@ class Resident:
     def __init__(self, images: Decoded, positions: Tensor, device: torch.device) -> None:
         self._rows: Tensor | None = None
         if isinstance(images, ImageArray) and device.type == "cpu":
-            # They are in memory already: no second copy, but a detour over their rows.
+            # The images are already in memory: index their rows instead of copying them.
             self._pixels, self._rows = torch.from_numpy(images.pixels), positions
             return
         self._pixels = torch.empty((len(positions), *images.shape), dtype=torch.uint8, device=device)
@@ -48,20 +52,20 @@ class Resident:
 
 
 class Streamed:
-    """Pixels from the memory map, read ahead by threads; to a GPU through pinned memory and a stream of their own."""
+    """Pixels from the memory map, read ahead by threads; a GPU gets them through pinned memory and its own stream."""
 
-    def __init__(self, images: Decoded, positions: Tensor, device: torch.device, ahead: int) -> None:
-        self._images, self._rows, self._device, self._ahead = images, positions.numpy(), device, ahead
+    def __init__(self, images: Decoded, positions: Tensor, device: torch.device) -> None:
+        self._images, self._rows, self._device = images, positions.numpy(), device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
-        threads = min(self._ahead, max(1, available_cores() // 2))
+        threads = min(AHEAD, max(1, available_cores() // 2))
         with ThreadPoolExecutor(threads, "rectifier-loader") as readers:
             waiting: deque[Future[tuple[Tensor, Any]]] = deque()
             try:
                 for index in positions:
                     waiting.append(readers.submit(self._fetch, index))
-                    if len(waiting) > self._ahead:
+                    if len(waiting) > AHEAD:
                         yield self._take(waiting.popleft())
                 while waiting:
                     yield self._take(waiting.popleft())
@@ -85,12 +89,12 @@ class Streamed:
         if copy is not None:
             current = torch.cuda.current_stream(self._device)
             current.wait_event(copy[0])
-            moved.record_stream(current)  # its memory must not be reused before this stream is done with it
+            moved.record_stream(current)  # or its memory could be reused before this stream has read it
         return moved
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on a device, for this process."""
+    """Return the free bytes of a device, for this process."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     found = [_number_in("/proc/meminfo", "MemAvailable:", 1 << 10)]
@@ -101,7 +105,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _number_in(path: str, name: str, unit: int) -> int | None:
-    """Return the number behind ``name`` in a file of the system, None where there is none (no limit, other systems)."""
+    """Return the number after ``name`` in a system file, or None without one (no limit, another system)."""
     try:
         line = next(line for line in Path(path).read_text().splitlines() if line.startswith(name))
         return int(line.removeprefix(name).split()[0]) * unit

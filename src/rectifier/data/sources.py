@@ -1,4 +1,4 @@
-"""open_data: a name, or a path, to data. SOURCES lists the names."""
+"""open_data opens data by name or path. SOURCES lists the names."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any
 
 from rectifier._base import check
 from rectifier.data.dataset import ImageData
+from rectifier.data.folder import read_folder
 from rectifier.data.readers.celeba import celeba
 from rectifier.data.readers.cifar import cifar10, cifar100
 from rectifier.data.readers.deepfashion import deepfashion
 from rectifier.data.readers.digits import digits
 from rectifier.data.readers.fashion import fashion
-from rectifier.data.readers.folder import read_folder
 from rectifier.data.readers.shapes import shapes
 from rectifier.data.readers.xdomain import xdomain
-from rectifier.data.store.build import is_store, open_store
+from rectifier.data.store import is_store, open_store
 from rectifier.data.table import read_table
 
 
 @dataclass(frozen=True)
 class Source:
-    """A reader and one line about what it reads. Readers of files take the data root first."""
+    """A named data set: its reader and one line about it. Readers of files take the data root first."""
 
     read: Callable[..., ImageData]
     about: str
     on_disk: bool = True
-    mirrored: bool = True  # an image keeps its labels when it is mirrored
+    mirrored: bool = True  # a mirrored image keeps its labels
 
 
 SOURCES = {
@@ -46,7 +46,7 @@ SOURCES = {
 
 
 class MissingDataError(FileNotFoundError):
-    """Data that is not where it was looked for."""
+    """Data that does not exist at its place."""
 
 
 def open_data(
@@ -59,9 +59,10 @@ def open_data(
 ) -> ImageData:
     """Open data by name or path.
 
-    A name may carry options, ``cifar100:imb=1`` or ``shapes:samples=500,ratio=50``; so may a call. A path is a CSV or
-    Parquet table (``images`` is the folder that its paths start from), a folder per class, or a store. ``root`` is the
-    folder that the named data sets lie in: the environment variable ``RECTIFIER_DATA``, else ``./data``.
+    Options of the reader follow the name, ``cifar100:imb=1`` or ``shapes:samples=500,ratio=50``, or are keywords. A
+    path is a CSV or Parquet table (``images`` is the folder that its paths start from), a folder per class, or a
+    store. ``root`` contains the named data sets; the default is the environment variable ``RECTIFIER_DATA``, else
+    ``./data``.
 
     >>> open_data("shapes:samples=60,size=16,ratio=4,labels=shape").space.names
     ('shape',)
@@ -72,14 +73,14 @@ def open_data(
     takes = reader_options(read)
     if images is not None:
         if "images" not in takes:
-            check.fail("images", "given with a table alone", f"{images} beside {name!r}")
+            check.fail("images", "given only with a table", f"{images} for {name!r}")
         options["images"] = Path(images)
     if seed is not None:
         if "seed" not in takes:
-            check.fail("seed", f"left out for {name!r}, which draws nothing", seed)
+            check.fail("seed", f"omitted for {name!r}, which draws nothing", seed)
         options.setdefault("seed", seed)
     check.options_of(name, options, takes)
-    # What comes as text, from a command line, is a number or a yes and no only where the reader takes no text.
+    # Text from a command line is read as a number or a truth value only if the reader does not take text.
     typed = {key: literal(v) if isinstance(v, str) and "str" not in takes[key] else v for key, v in options.items()}
     for key, value in typed.items():
         if takes[key] == "bool" and not isinstance(value, bool):
@@ -92,12 +93,12 @@ def open_data(
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """Return the folder that named data sets lie in."""
+    """Return the folder that contains the named data sets."""
     return Path(root or os.environ.get("RECTIFIER_DATA") or "data")
 
 
 def source_options(spec: str | Path, root: str | Path | None = None) -> tuple[str, ...]:
-    """Return the names of the options that data takes.
+    """Return the names of the options of a data set or path.
 
     >>> source_options("digits")
     ('ratio', 'seed')
@@ -106,13 +107,13 @@ def source_options(spec: str | Path, root: str | Path | None = None) -> tuple[st
 
 
 def may_mirror(spec: str | Path) -> bool:
-    """Say whether images of this data keep their labels when they are mirrored: digits do not; others are taken to."""
+    """Say whether mirrored images keep their labels. Digits do not; your own images are assumed to."""
     source = SOURCES.get(_parse(str(spec))[0])
     return source is None or source.mirrored
 
 
 def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:
-    """Return what reads this data, and its positional arguments."""
+    """Return the reader of this data, and its positional arguments."""
     if name in SOURCES:
         source = SOURCES[name]
         return (source.read, data_root(root)) if source.on_disk else (source.read,)
@@ -124,18 +125,18 @@ def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:
     if is_store(path):
         return (open_store, path)
     if (path / "shards").is_dir():
-        check.fail(str(path), "a whole store", "an unfinished one; run what makes it again, and it goes on")
+        check.fail(str(path), "a whole store", "an unfinished one; build it again, which resumes")
     return (read_folder if path.is_dir() else read_table, path)
 
 
 def reader_options(read: Callable[..., ImageData]) -> dict[str, str]:
-    """Return the names of a reader's options, and what each takes, as its signature writes it."""
+    """Return the names of a reader's options with their annotations."""
     parameters = inspect.signature(read).parameters.values()
     return {p.name: str(p.annotation) for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def _parse(spec: str) -> tuple[str, dict[str, Any]]:
-    """Take ``name:key=value,key=value`` apart; a path has no options."""
+    """Parse ``name:key=value,key=value``; a path has no options."""
     name, colon, rest = spec.partition(":")
     if name not in SOURCES or not colon:
         return spec, {}
@@ -149,7 +150,7 @@ def _parse(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 def literal(text: str) -> Any:
-    """Read a number, true or false off text; anything else stays text.
+    """Parse a number, true or false; anything else stays text.
 
     >>> literal("3"), literal("0.5"), literal("true"), literal("paper")
     (3, 0.5, True, 'paper')

@@ -1,12 +1,8 @@
-"""Train, validation and test: a seeded split that is stratified over all labels at once."""
+"""Split data into train, validation and test: seeded, and stratified over all labels at once."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,18 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.data.dataset import PARTS
+from rectifier.data.dataset import PARTS, ImageFiles
+from rectifier.data.duplicates import duplicate_groups, merged_groups
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
-_ENDS = 512  # bytes that tell most files apart
+PART_NAMES = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
+"""Spellings of the parts in columns and folder names, in lower case."""
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _MOST_TRIED = 256  # moves compared to fill one hole
 _MOST_MOVES = 20_000  # of a repair
 _ANY_MOVE = 0.2  # share of the moves that are random
-_SPARED = 1e-3  # what a class too small for every part counts in train, beside 1 for a hole
+_SPARED = 1e-3  # weight in train of a class too small for every part, where a hole counts 1
 
 
 def stratified_split(
@@ -36,15 +35,14 @@ def stratified_split(
     seed: int = 0,
     groups: Sequence[object] | None = None,
 ) -> Tensor:
-    """Deal samples out to train, validation and test: int64 ``(N,)``, 0, 1 or 2, nearly equal shares of every class.
+    """Assign every sample to train, validation or test: int64 ``(N,)``, 0, 1 or 2. Every class keeps the shares.
 
-    Every class of every label with three or more samples has at least one in each part, as far as the labels allow:
-    when each of three samples is bound to a part by another rare class, ``uncovered`` tells. A class of one or two
-    samples goes where the largest share goes, to train as a rule. A part of share 0 stays empty. ``groups`` names what
-    must stay together (duplicates, one patient's images): equal entries end in one part, and a class is then counted in
-    groups.
+    Every class with three or more samples has at least one in each part, as far as the labels allow. Other rare
+    classes can make that impossible; ``uncovered`` lists such classes. A class of one or two samples goes to the part
+    with the largest share, usually train. A part of share 0 stays empty. Samples with equal entries in ``groups``
+    (duplicates, one patient's images) stay in one part, and classes are then counted in groups.
 
-    Classes are dealt out from the rarest to the most frequent, each in the proportions that it still lacks.
+    Classes are assigned from the rarest to the most frequent, each in the proportions that it still lacks.
 
     >>> targets = torch.tensor([[0]] * 20 + [[1]] * 3)
     >>> split = stratified_split(targets, [2])
@@ -60,7 +58,7 @@ def stratified_split(
         ]
     )
     units, unit_of_sample = _units(len(targets), groups)
-    incidence = _Incidence.of(targets, columns.as_sizes(sizes), unit_of_sample, units)
+    incidence = _Incidence(targets, columns.as_sizes(sizes), unit_of_sample, units)
     random = np.random.default_rng(seed)
     wanted = np.asarray(shares, float) / sum(shares)
     part = _deal(incidence, wanted, random)
@@ -71,154 +69,113 @@ def stratified_split(
 def uncovered(
     targets: Tensor, sizes: Sequence[int] | LabelSpace, split: Tensor, parts: Sequence[int] = range(len(PARTS))
 ) -> list[int]:
-    """Return the columns of the classes that have samples, but none in one of ``parts``."""
+    """Return the columns of the classes that have samples, but none in at least one of ``parts``."""
     resolved = columns.as_sizes(sizes)
     own = columns.own_columns(columns.as_targets(targets, resolved), resolved)
     seen = torch.zeros(len(PARTS), sum(resolved) + 1, dtype=torch.bool)
-    seen[split[:, None].expand_as(own), own] = True  # a missing label is -1, the column behind the last
+    seen[split[:, None].expand_as(own), own] = True  # a missing label is -1, the extra last column
     somewhere, everywhere = seen.any(0), seen[list(parts)].all(0)
     return (somewhere & ~everywhere)[:-1].nonzero()[:, 0].tolist()
 
 
-def drop_rare(
-    targets: Tensor, space: LabelSpace, fewest: int = 3, groups: Sequence[object] | None = None
-) -> tuple[Tensor, LabelSpace, dict[str, list[str]]]:
-    """Leave out the classes with fewer than ``fewest`` samples (or groups): their samples miss that label.
-
-    Returns the new targets, the new label space, and the names of the classes left out, label by label.
-    """
-    units, unit_of_sample = _units(len(targets), groups)
-    incidence = _Incidence.of(targets, space.sizes, unit_of_sample, units)
-    keep = torch.from_numpy(incidence.units_per_class >= fewest)
-    kept_classes, dropped, new = {}, {}, []
-    for a, (name, first) in enumerate(zip(space.names, space.offsets, strict=True)):
-        mask = keep[first : first + space.sizes[a]]
-        index = torch.where(mask, mask.cumsum(0) - 1, -1)
-        kept_classes[name] = [c for c, k in zip(space.classes[a], mask, strict=True) if k]
-        dropped[name] = [c for c, k in zip(space.classes[a], mask, strict=True) if not k]
-        if not kept_classes[name]:
-            check.fail(f"label {name!r}", f"a class with at least {fewest} samples", "none")
-        new.append(torch.where(targets[:, a] >= 0, index[targets[:, a].clamp(min=0)], -1))
-    return torch.stack(new, 1), LabelSpace.from_names(kept_classes), {n: c for n, c in dropped.items() if c}
-
-
-def duplicate_groups(root: Path, paths: Sequence[str]) -> list[object]:
-    """Return one entry per file, equal for files of equal content. A file that cannot be read stands alone.
-
-    Files are told apart by their length, then by their first and last bytes; only what is still alike is read whole.
-    """
-    groups: list[object] = [None] * len(paths)  # all alike, until looked at
-    for look in (_length, _ends, _content):
-        files = Counter(groups)
-        for position, path in enumerate(paths):
-            if files[groups[position]] > 1:
-                seen = look(root / path)
-                groups[position] = path if seen is None else seen
-    return groups
-
-
-def _length(path: Path) -> object:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
-
-
-def _ends(path: Path) -> object:
-    try:
-        with path.open("rb") as file:
-            first = file.read(_ENDS)
-            length = file.seek(0, 2)
-            file.seek(max(length - _ENDS, 0))
-            return length, hashlib.sha256(first + file.read(_ENDS)).digest()
-    except OSError:
-        return None
-
-
-def _content(path: Path) -> object:
-    try:
-        return hashlib.sha256(path.read_bytes()).digest()
-    except OSError:
-        return None
-
-
-def joined(*namings: Sequence[object]) -> list[object]:
-    """Return one entry per sample, equal for samples that any naming gives equal names, directly or by way of others.
-
-    >>> joined(["a", "a", "b", "c"], [1, 2, 2, 3])
-    [0, 0, 0, 3]
-    """
-    leader = list(range(len(namings[0])))
-
-    def first_of(sample: int) -> int:
-        while leader[sample] != sample:
-            leader[sample] = sample = leader[leader[sample]]
-        return sample
-
-    for naming in namings:
-        seen: dict[object, int] = {}
-        for sample, name in enumerate(naming):
-            ends = first_of(sample), first_of(seen.setdefault(name, sample))
-            leader[max(ends)] = min(ends)
-    return [first_of(sample) for sample in range(len(leader))]
-
-
-def describe_dropped(dropped: dict[str, list[str]], fewest: int = 3) -> tuple[str, ...]:
-    """Say in one sentence which classes ``drop_rare`` left out."""
-    total = sum(map(len, dropped.values()))
-    if not total:
-        return ()
-    listed = ", ".join(f"{name} {len(classes)}" for name, classes in dropped.items())
-    return (f"{check.amount(total, 'class')} with fewer than {fewest} different images left out ({listed}).",)
-
-
-@dataclass(frozen=True)
-class _Incidence:
-    """Which units (groups of samples) hold which classes: both directions as sorted pairs."""
-
-    classes: Ints  # of each pair, ascending
-    units: Ints  # of each pair
-    class_start: Ints  # (K + 1,)
-    by_unit: Ints  # the pairs' classes sorted by unit
-    unit_start: Ints  # (U + 1,)
-
-    @classmethod
-    def of(cls, targets: Tensor, sizes: Sequence[int], unit_of_sample: Ints, units: int) -> _Incidence:
-        resolved = columns.as_sizes(sizes)
-        own = columns.own_columns(columns.as_targets(targets, resolved), resolved).numpy()
-        total = sum(resolved)
-        pairs = np.where(own >= 0, own * units + unit_of_sample[:, None], -1).ravel()
-        pairs = np.sort(pairs[pairs >= 0])  # np.unique hashes, which takes far longer
-        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-        classes, members = pairs // units, pairs % units
-        order = np.argsort(members, kind="stable")
-        return cls(
-            classes,
-            members,
-            np.searchsorted(classes, np.arange(total + 1)),
-            classes[order],
-            np.searchsorted(members[order], np.arange(units + 1)),
+def drawn_split(
+    files: ImageFiles,
+    targets: Tensor,
+    space: LabelSpace,
+    shares: str | Sequence[float],
+    seed: int,
+    groups: Sequence[object] | None = None,
+    copies: Sequence[object] | None = None,
+) -> tuple[Tensor, list[str]]:
+    """Split image files and say how: stratified, with groups and exact duplicates (``copies``) kept together."""
+    wanted = _as_shares(shares)
+    copies = duplicate_groups(files.root, files.paths) if copies is None else copies
+    units = copies if groups is None else merged_groups(groups, copies)
+    split = stratified_split(targets, space, shares=wanted, seed=seed, groups=units)
+    parts = "/".join(f"{share / sum(wanted):.3g}" for share in wanted)
+    notes = [f"Split drawn with seed {seed}, stratified over all labels: {parts}."]
+    kind = "duplicate image" if groups is None else "duplicate or grouped image"
+    if together := len(units) - len(set(units)):
+        ending = (
+            "was kept in the same split as its twin" if together == 1 else "were kept in the same split as their twins"
         )
+        notes.append(f"{check.amount(together, kind)} {ending}.")
+    if odd := _contradictions(units, targets):
+        notes.append(f"Different labels within {check.amount(odd, 'group')} of {kind}s.")
+    if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
+        notes.append(f"Too rare to be in every split: {check.amount(len(bare), 'class')}.")
+    return split, notes
 
-    @property
-    def units_per_class(self) -> Ints:
-        return np.diff(self.class_start)
+
+def with_validation(
+    split: Tensor,
+    files: ImageFiles,
+    targets: Tensor,
+    space: LabelSpace,
+    seed: int,
+    note: str,
+    groups: Sequence[object] | None = None,
+) -> tuple[Tensor, list[str]]:
+    """Draw a validation part from train if a given split has none. Choosing on the test part would spoil it."""
+    notes = [note] if bool((split == 2).any()) else [note, "There is no test part."]
+    if bool((split == 1).any()):
+        return split, notes
+    train = (split == 0).nonzero()[:, 0]
+    own = None if groups is None else [groups[i] for i in train.tolist()]
+    drawn, _ = drawn_split(files.select(train.numpy()), targets[train], space, (0.9, 0.1, 0), seed, own)
+    split = split.clone()
+    split[train] = drawn
+    if not bool((drawn == 1).any()):
+        return split, [*notes, "There is no validation part, and train is too small to draw one."]
+    return split, [*notes, f"There was no validation part: a tenth of train was drawn for it with seed {seed}."]
+
+
+def _as_shares(value: str | Sequence[float]) -> list[float]:
+    """Bring ``0.7/0.1/0.2``, ``0.7,0.1,0.2`` or a list to a list of numbers."""
+    try:
+        return [float(part) for part in (value.replace("/", ",").split(",") if isinstance(value, str) else value)]
+    except (TypeError, ValueError):
+        check.fail("shares", "three numbers for train, validation and test", repr(value))
+
+
+def _contradictions(groups: Sequence[object], targets: Tensor) -> int:
+    """Count the groups whose images do not all have the same targets."""
+    first: dict[object, tuple[int, ...]] = {}
+    rows = zip(groups, map(tuple, targets.tolist()), strict=True)
+    return len({group for group, row in rows if first.setdefault(group, row) != row})
+
+
+class _Incidence:
+    """The classes of each unit (group of samples) and the units of each class, as sparse matrices."""
+
+    def __init__(self, targets: Tensor, sizes: tuple[int, ...], unit_of_sample: Ints, units: int) -> None:
+        from scipy.sparse import coo_array  # type: ignore[import-untyped]
+
+        own = columns.own_columns(columns.as_targets(targets, sizes), sizes).numpy()
+        sample, label = np.nonzero(own >= 0)
+        place = unit_of_sample[sample], own[sample, label]
+        self.by_unit = coo_array((np.ones(len(sample), bool), place), (units, sum(sizes))).tocsr()
+        self.by_class = self.by_unit.tocsc()  # with sorted indices, as the other direction has after this
+        self.by_unit = self.by_class.tocsr()
+        self.units_per_class = np.diff(self.by_class.indptr)
 
     def units_of(self, label_class: int) -> Ints:
-        return self.units[self.class_start[label_class] : self.class_start[label_class + 1]]
+        found: Ints = self.by_class.indices[self.by_class.indptr[label_class] : self.by_class.indptr[label_class + 1]]
+        return found
 
     def classes_of(self, unit: int) -> Ints:
-        return self.by_unit[self.unit_start[unit] : self.unit_start[unit + 1]]
+        found: Ints = self.by_unit.indices[self.by_unit.indptr[unit] : self.by_unit.indptr[unit + 1]]
+        return found
 
     def part_counts(self, part: Ints) -> Ints:
         """Count each class's units in each part: ``(K, parts)``."""
-        counts = np.zeros((len(self.class_start) - 1, len(PARTS)), np.int64)
-        np.add.at(counts, (self.classes, part[self.units]), 1)
+        members = np.eye(len(PARTS), dtype=np.int64)[part]
+        counts: Ints = self.by_class.T.astype(np.int64) @ members
         return counts
 
 
 def _units(samples: int, groups: Sequence[object] | None) -> tuple[int, Ints]:
-    """Number the groups from 0 in the order of their first samples; without groups every sample is its own."""
+    """Number the groups from 0 in the order of their first samples; without groups every sample is a unit."""
     if groups is None:
         return samples, np.arange(samples)
     groups = groups.tolist() if hasattr(groups, "tolist") else groups  # a tensor's elements are never equal as keys
@@ -230,9 +187,9 @@ def _units(samples: int, groups: Sequence[object] | None) -> tuple[int, Ints]:
 
 
 def _deal(incidence: _Incidence, wanted: Floats, random: np.random.Generator) -> Ints:
-    part = np.full(len(incidence.unit_start) - 1, -1)
+    part = np.full(incidence.by_unit.shape[0], -1)
     rarest_first = np.argsort(incidence.units_per_class, kind="stable")
-    for members in (*map(incidence.units_of, rarest_first), np.arange(len(part))):  # at last those without any label
+    for members in (*map(incidence.units_of, rarest_first), np.arange(len(part))):  # units without any label come last
         dealt = part[members]
         free = members[dealt < 0]
         if len(free):
@@ -242,7 +199,7 @@ def _deal(incidence: _Incidence, wanted: Floats, random: np.random.Generator) ->
 
 
 def _parts_of(free: int, placed: Ints, wanted: Floats) -> Ints:
-    """Return the parts of ``free`` units, ascending, which with those ``placed`` come near the shares ``wanted``."""
+    """Return the parts of ``free`` units, ascending. Together with those ``placed`` they approach ``wanted``."""
     total = free + placed.sum()
     lacking = np.maximum(wanted * total - placed, 0)
     count = _rounded(lacking * (free / lacking.sum()), free)
@@ -263,11 +220,11 @@ def _rounded(exact: Floats, total: int) -> Ints:
 
 
 def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: np.random.Generator) -> Ints:
-    """Fill the holes: a class with no unit in a part, though it has enough for all that are ``used``.
+    """Fill the holes. A hole is a class with no unit in a part, although it has enough for all ``used`` parts.
 
-    One unit moves at a time, of those that fill a hole the one that opens the fewest; now and then any of them, or the
-    walk would go in circles. Among equal moves it spares a smaller class its place in train. Returns the parts with the
-    fewest holes that it came by.
+    One unit moves at a time: the one that fills a hole and opens the fewest. Sometimes a random one moves instead, or
+    the search would cycle. Among equal moves, classes too small for every part stay in train. Returns the parts with
+    the fewest holes seen.
     """
     large = incidence.units_per_class >= used.sum()
     needed = large[:, None] & used
@@ -295,7 +252,7 @@ def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: 
 
 
 def _loss(held: Ints, source: int, goal: int, counts: Ints, worth: Floats) -> float:
-    """Say what is lost when a unit that holds these classes moves: the holes it opens, less those it fills."""
+    """Return the cost of moving a unit with these classes: the holes it opens, minus those it fills."""
     opened = worth[held, source] @ (counts[held, source] == 1)
     filled = worth[held, goal] @ (counts[held, goal] == 0)
     return float(opened - filled)

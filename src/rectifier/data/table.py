@@ -1,4 +1,4 @@
-"""Your own data as a table: one row per image, a column with its path, one column per label, blanks missing."""
+"""Your own data as a table: one row per image, a column of paths, one column per label. A blank is a missing label."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier.data.dataset import ImageData, ImageFiles
-from rectifier.data.readers.parts import PART_NAMES, drawn_split, fill_validation, listed, together
-from rectifier.data.readers.text_files import Columns, check_header, read_csv
-from rectifier.data.split import SHARES
+from rectifier.data.split import PART_NAMES, SHARES, drawn_split, with_validation
+from rectifier.data.text_files import TextTable, check_header, read_csv
 from rectifier.labels.space import LabelSpace, is_missing
 
 PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
@@ -24,7 +23,7 @@ IMAGE_SUFFIXES = frozenset(
 _IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_name", "img")
 _SPLIT_COLUMNS = ("split", "part", "partition", "set", "subset", "fold")
 _PERHAPS_MISSING = ("na", "n/a", "nan", "null", "none", "unknown", "?", "-")
-_FEW = 20  # so many different values are a label however short the table is
+_FEW = 20  # a column with at most this many values is a label, however short the table is
 
 
 def read_table(
@@ -44,31 +43,31 @@ def read_table(
 ) -> ImageData:
     """Read a CSV or Parquet table of images with labels.
 
-    Classes and kinds of columns are inferred and told in ``notes``; every choice can be overridden. Lists may be given
-    as text with commas between, as on the command line.
+    The kinds of columns and the classes are inferred, and ``notes`` describes every decision. Each can be overridden.
+    A list may also be text with commas, such as ``"colour,sleeve"``.
 
     Args:
         path: the table; ``.parquet`` is read with pyarrow, anything else as CSV (comma, semicolon or tab).
-        images: the folder that the paths start from; the table's own folder if not given.
+        images: the folder that the paths start from. The default is the table's own folder.
         image: the column of image paths. Inferred: one of the usual names, else the first that looks like file names.
-        labels: the columns that are labels, where ``space`` does not name them. Inferred: every other column but those
-            that name each row differently, hold measured numbers or a single value.
-        ignore: columns that are no labels.
-        missing: values that mean a missing label, beside blanks (``missing="NA,-1"``).
-        space: labels and their classes in a fixed order, as ``LabelSpace`` or its JSON file; others are an error.
-        split: the column that says train, validation or test. Inferred from its name. Without one the split is drawn
-            by ``seed``, stratified over all labels.
+        labels: the label columns, if ``space`` does not name them. Inferred: every other column, except those with a
+            different value in each row, with measured numbers or with a single value.
+        ignore: columns that are not labels.
+        missing: values that mean a missing label, in addition to blanks (``missing="NA,-1"``).
+        space: labels and their classes in a fixed order, as ``LabelSpace`` or its JSON file. Other values are an error.
+        split: the column that says train, validation or test. Inferred from its name. Without such a column ``seed``
+            draws a split, stratified over all labels.
         group: a column whose equal values stay in one part (one patient, one product).
-        shares: of train, validation and test when the split is drawn.
-        encoding: of a CSV file.
-        seed: of the split.
+        shares: shares of train, validation and test in a drawn split.
+        encoding: encoding of a CSV file.
+        seed: seed of the split.
     """
     table = read_columns(path, encoding)
     if not len(table):
         check.fail(str(path), "a table with at least one row", "a header only")
     fixed = space if space is None or isinstance(space, LabelSpace) else _read_space(Path(space))
     if fixed and labels is not None:
-        check.fail("labels", "left out beside space, which names them", repr(labels))
+        check.fail("labels", "omitted if space is given, which names them", repr(labels))
     wanted = list(fixed.names) if fixed else listed(labels)
     _check_columns(table, image=image, split=split, group=group, labels=wanted, ignore=listed(ignore))
     image = image or image_column(table)
@@ -79,23 +78,29 @@ def read_table(
     marks = set(listed(missing))
     known = dict(zip(fixed.names, fixed.classes, strict=True)) if fixed else {}
     values = {c: _label_values(table.columns[c], marks, known.get(c, ())) for c in candidates}
-    notes = [f"Images by column {image!r}.", *_absent(files)]
+    notes = [f"Column {image!r} holds the image paths.", *_absent(files)]
     if not wanted:
         values, reasons = _inferred_labels(table.path, values)
         notes += reasons
     found = fixed or LabelSpace.infer({column: set(listing) for column, listing in values.items()})
-    targets = _encode(table, values, found)
-    parts, split_notes = _split(table, split, group, files, targets, found, shares, seed)
+    _check_classes(table, values, found)
+    targets = found.encode(values)
+    groups = None if group is None else [g.strip() or row for row, g in enumerate(table.columns[group])]
+    if split is None:
+        parts, split_notes = drawn_split(files, targets, found, shares, seed, groups)
+    else:
+        named, note = _parts(table, split), f"Column {split!r} holds the split."
+        parts, split_notes = with_validation(named, files, targets, found, seed, note, groups)
     notes += [*_suspected_missing(found, listed(missing)), *split_notes]
     return ImageData(path.stem, files, targets, found, parts, files.paths, tuple(notes))
 
 
-def read_columns(path: Path, encoding: str = "utf-8") -> Columns:
+def read_columns(path: Path, encoding: str = "utf-8") -> TextTable:
     """Read a CSV or Parquet table as text."""
     return _read_parquet(path) if path.suffix.lower() in PARQUET_SUFFIXES else read_csv(path, encoding)
 
 
-def _read_parquet(path: Path) -> Columns:
+def _read_parquet(path: Path) -> TextTable:
     try:
         from pyarrow import ArrowInvalid, parquet, types  # type: ignore[import-untyped]
     except ImportError:
@@ -105,14 +110,14 @@ def _read_parquet(path: Path) -> Columns:
     except FileNotFoundError:
         check.no_file(str(path), "a Parquet table", "")
     except (ArrowInvalid, OSError) as error:
-        check.fail(str(path), "a Parquet table", f"a file that is none ({error})")
+        check.fail(str(path), "a Parquet table", f"another file ({error})")
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        # Lists, structures and bytes are neither paths nor classes: their type is written for them.
+        # Lists, structures and bytes are neither paths nor classes, so the name of their type replaces them.
         plain = not (types.is_nested(column.type) or types.is_binary(column.type))
         columns[name.strip()] = [_as_text(v) for v in column.to_pylist()] if plain else [str(column.type)] * len(column)
     check_header(path, [name.strip() for name in table.column_names])
-    return Columns(str(path), columns, list(range(1, table.num_rows + 1)))
+    return TextTable(str(path), columns, list(range(1, table.num_rows + 1)))
 
 
 def _as_text(value: object) -> str:
@@ -128,11 +133,11 @@ def _read_space(path: Path) -> LabelSpace:
     except FileNotFoundError:
         check.no_file(str(path), "a label space in JSON", "")
     except ValueError as error:
-        check.fail(str(path), "a label space in JSON", f"a file that is none ({error})")
+        check.fail(str(path), "a label space in JSON", f"another file ({error})")
 
 
-def _check_columns(table: Columns, **options: str | list[str] | None) -> None:
-    """Complain about every option that names a column which is not there."""
+def _check_columns(table: TextTable, **options: str | list[str] | None) -> None:
+    """Raise an error for every option that names a column the table lacks."""
     check.raise_all(
         [
             check.choice(f"{option} (of {table.path})", name, list(table.columns))
@@ -143,7 +148,7 @@ def _check_columns(table: Columns, **options: str | list[str] | None) -> None:
     )
 
 
-def image_column(table: Columns) -> str:
+def image_column(table: TextTable) -> str:
     """Find the column of image paths: by a usual name, else the first that looks like file names."""
     for name in _IMAGE_COLUMNS:
         for column in table.columns:
@@ -153,36 +158,27 @@ def image_column(table: Columns) -> str:
         if all(Path(v.strip()).suffix.lower() in IMAGE_SUFFIXES for v in values[:100]):
             return column
     names = ", ".join(table.columns)
-    check.fail(table.path, "a table with a column of image paths", f"{names}; --set image=COLUMN names it")
+    check.fail(table.path, "a table with a column of image paths", f"{names}; name it in image")
 
 
-def _image_paths(table: Columns, column: str, root: Path) -> tuple[str, ...]:
-    first: dict[str, int] = {}
-    for row, value in enumerate(table.columns[column]):
-        path = value.strip()
-        if not path:
-            check.fail(f"{table.place(row)} column {column!r}", "an image path", "a blank")
-        if path in first:
-            got = f"{path!r}, also on line {table.lines[first[path]]}"
-            check.fail(table.place(row), "an image named once", got)
-        first[path] = row
-    paths = tuple(first)
+def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
+    paths = tuple(value.strip() for value in table.columns[column])
+    if "" in paths:
+        check.fail(f"{table.place(paths.index(''))} column {column!r}", "an image path", "a blank")
+    table.check_unique(paths)
     if not any((root / path).is_file() for path in paths[:1000]):
-        hint = (
-            "--images names the folder that the paths start from,"
-            f" --set image=COLUMN the column of paths (now {column!r})."
-        )
+        hint = f"Set images to the folder that the paths start from, or image to the column of paths (now {column!r})."
         check.no_file(str(root / paths[0]), f"an image, as {table.place(0)} says", hint)
     return paths
 
 
 def _absent(files: ImageFiles) -> list[str]:
     absent = [path for path in files.paths if not (files.root / path).is_file()]
-    return [f"Of {len(files):,} images {len(absent):,} are not there, such as {absent[0]}."] if absent else []
+    return [f"{len(absent):,} of {len(files):,} images do not exist, such as {absent[0]}."] if absent else []
 
 
-def _split_column(table: Columns, other: set[str]) -> str | None:
-    """Return the first column with a usual name that names any part: one misspelt value does not make it a label."""
+def _split_column(table: TextTable, other: set[str]) -> str | None:
+    """Return the first column with a usual name that names any part, so a misspelt value does not make it a label."""
     for column, values in table.columns.items():
         if (
             column not in other
@@ -193,6 +189,15 @@ def _split_column(table: Columns, other: set[str]) -> str | None:
     return None
 
 
+def listed(value: object) -> list[str]:
+    """Bring a list, text with commas, or a single value to a list."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return [str(part) for part in value] if isinstance(value, Iterable) else [str(value)]
+
+
 def _part(value: str) -> int | None:
     return PART_NAMES.get(value.strip().lower())
 
@@ -200,8 +205,8 @@ def _part(value: str) -> int | None:
 def _label_values(column: Sequence[str], marks: set[str], known: Sequence[str]) -> list[str]:
     """Return the class name of each row, blank where it is missing.
 
-    Among numbers 1.0 is the class 1, because pandas writes whole numbers so when there is a blank among them. A class
-    that is ``known`` stays as it is.
+    In a column of numbers 1.0 is the class 1: pandas writes whole numbers this way if any is missing. ``known``
+    classes keep their spelling.
     """
     values = ["" if value.strip() in marks else value.strip() for value in column]
     different = {value for value in values if value}
@@ -212,21 +217,19 @@ def _label_values(column: Sequence[str], marks: set[str], known: Sequence[str]) 
 
 
 def _inferred_labels(path: str, values: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the columns that can be labels, and what to tell about the others."""
+    """Return the columns that can be labels, and notes about the others."""
     reasons = {column: _no_label(listing) for column, listing in values.items()}
     labels = {column: listing for column, listing in values.items() if reasons[column] is None}
-    notes = [f"Column {column!r} is taken for no label: {reason}." for column, reason in reasons.items() if reason]
+    notes = [f"Column {column!r} is not a label: {reason}." for column, reason in reasons.items() if reason]
     if not labels:
-        check.fail(path, "a table with a label column", f"none. {' '.join(notes)} --set labels=... names them")
+        check.fail(path, "a table with a label column", f"none. {' '.join(notes)} Name the columns in labels")
     doubtful = [column for column in labels if column.lower() in _SPLIT_COLUMNS]
-    notes += [
-        f"Column {column!r} is taken for a label: no value in it is train, validation or test." for column in doubtful
-    ]
+    notes += [f"Column {column!r} is a label: none of its values is train, validation or test." for column in doubtful]
     return labels, notes
 
 
 def _no_label(values: Sequence[str]) -> str | None:
-    """Say why a column is no label, or None when it can be one."""
+    """Say why a column is not a label, or return None if it can be one."""
     present = [value for value in values if value]
     different = set(present)
     if not present:
@@ -242,55 +245,40 @@ def _no_label(values: Sequence[str]) -> str | None:
 
 
 def _numbers(values: Iterable[str]) -> list[float] | None:
-    """Read all values as numbers; None when any is no number."""
+    """Read all values as numbers, or return None if any is not a number."""
     try:
         return [float(value) for value in values]
     except ValueError:
         return None
 
 
-def _encode(table: Columns, values: Mapping[str, list[str]], space: LabelSpace) -> Tensor:
-    columns = []
+def _check_classes(table: TextTable, values: Mapping[str, list[str]], space: LabelSpace) -> None:
     for name, classes in zip(space.names, space.classes, strict=True):
-        index = {"": -1, **{c: k for k, c in enumerate(classes)}}
+        known = {"", *classes}
         for row, value in enumerate(values[name]):
-            if value not in index:
+            if value not in known:
                 what = f"{table.place(row)} label {name!r}"
                 problem = check.sentence(what, f"one of its {len(classes)} classes", repr(value))
                 raise ValueError(problem + check.nearest(value, classes))
-        columns.append(torch.tensor([index[value] for value in values[name]]))
-    return torch.stack(columns, 1)
 
 
-def _split(
-    table: Columns,
-    column: str | None,
-    group: str | None,
-    files: ImageFiles,
-    targets: Tensor,
-    space: LabelSpace,
-    shares: str | Sequence[float],
-    seed: int,
-) -> tuple[Tensor, list[str]]:
-    groups = None if group is None else [g.strip() or row for row, g in enumerate(table.columns[group])]
-    if column is None:
-        return drawn_split(files, targets, space, shares, seed, together(files, groups))
+def _parts(table: TextTable, column: str) -> Tensor:
     parts = []
     for row, value in enumerate(table.columns[column]):
         part = _part(value)
         if part is None:
             what = f"{table.place(row)} column {column!r}"
             problem = check.sentence(what, "train, validation or test", repr(value))
-            hint = f" If it is no split: --set ignore={column}, or name the labels, --set labels=..."
+            hint = f" If this column is not a split, set ignore={column!r}, or name the label columns in labels."
             raise ValueError(problem + (check.nearest(value.lower(), PART_NAMES) or hint))
         parts.append(part)
     if 0 not in parts:
         check.fail(table.path, f"a table with train in its column {column!r}", "none")
-    return fill_validation(torch.tensor(parts), files, targets, space, seed, f"Split by column {column!r}.", groups)
+    return torch.tensor(parts)
 
 
 def _suspected_missing(space: LabelSpace, marks: list[str]) -> list[str]:
-    """Say which classes look like missing labels, with one option that makes all of them so."""
+    """Say which classes look like missing labels, with the option that makes all of them missing."""
     found = {
         c: name
         for name, classes in zip(space.names, space.classes, strict=True)
@@ -299,4 +287,4 @@ def _suspected_missing(space: LabelSpace, marks: list[str]) -> list[str]:
     }
     listing = ", ".join(f"{c!r} of label {name!r}" for c, name in found.items())
     option = ",".join([*marks, *found])
-    return [f"Perhaps no class, but a missing label: {listing}; --set missing={option} says so."] if found else []
+    return [f"These classes may be missing labels: {listing}. If so, set missing={option!r}."] if found else []

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier.data.dataset import Decoded, ImageData, ImageFiles, Pixels
+from rectifier.data.decode import decode, image_size
 from rectifier.data.sources import open_data
-from rectifier.data.store.decode import decode, image_size
 from rectifier.evaluation.scoring import own_rule
 from rectifier.labels import columns
 from rectifier.report.layout import INK, plain, save_figure

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rectifier._base import check
+from rectifier.data.dataset import as_size
+from rectifier.data.decode import FITS
 from rectifier.data.sources import SOURCES, literal, source_options
-from rectifier.data.store.build import as_size
-from rectifier.data.store.decode import FITS
 from rectifier.methods import find_method, needed_of_network
 from rectifier.networks.registry import NETWORKS, network_options
 

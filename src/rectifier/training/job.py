@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from rectifier._base import check, console
 from rectifier.data.augment import CropAndFlip
-from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles
+from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles, as_size
 from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.sources import may_mirror, open_data
-from rectifier.data.store.build import as_size, build_store, is_store, unreadable_images
+from rectifier.data.store import build_store, is_store, unreadable_images
 from rectifier.methods import (
     Afterwards,
     Method,

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from rectifier._base import check, console
 from rectifier.data.dataset import PARTS, ImageData, Pixels
+from rectifier.data.decode import UnreadableError, decode
+from rectifier.data.folder import is_hidden
 from rectifier.data.loader import Loader
-from rectifier.data.readers.folder import is_hidden
-from rectifier.data.store.build import available_cores
-from rectifier.data.store.decode import UnreadableError, decode
+from rectifier.data.store import available_cores
 from rectifier.data.table import IMAGE_SUFFIXES, PARQUET_SUFFIXES, image_column, read_columns
 from rectifier.evaluation.by_features.decision import DECISIONS, Decision
 from rectifier.evaluation.by_features.neighbours import hog_features

@@ -127,7 +127,7 @@ def _retraining(fabric: Fabric, stage: Stage) -> Stage:
         objective=build_objective("ce", job.counts, job.data.space, gather=fabric.world_size > 1),
         mixing=None,
     )
-    loader = stage.loader.beside(retrained.sampler(fabric), job.config.seed)
+    loader = stage.loader.with_sampler(retrained.sampler(fabric), job.config.seed)
     return Stage(retrained, loader, stage.run, "classifier")
 
 
@@ -182,7 +182,7 @@ def _rounds(fabric: Fabric, stage: Stage) -> Callable[[int], None] | None:
     due = job.rounds
     if not due:
         return None
-    batches = stage.loader.plain(shard(len(job.data.indices("train")), fabric))  # of the pixels that are there already
+    batches = stage.loader.in_order(shard(len(job.data.indices("train")), fabric))  # shares its pixels
 
     def before_epoch(epoch: int) -> None:
         if epoch in due:

@@ -262,7 +262,7 @@ def _open(fabric: Fabric, config: Config) -> ImageData:
 def _training_loaders(fabric: Fabric, jobs: list[Job]) -> list[Loader]:
     """Return a loader for each job; pixels are kept once."""
     first = jobs[0].training_loader(fabric)
-    return [first, *(first.beside(job.sampler(fabric), job.config.seed) for job in jobs[1:])]
+    return [first, *(first.with_sampler(job.sampler(fabric), job.config.seed) for job in jobs[1:])]
 
 
 @contextmanager

@@ -38,11 +38,6 @@ def test_the_images_are_where_the_reader_says(tmp_path: Path) -> None:
         assert np.abs(np.asarray(image).astype(int) - [144, 0, 0]).max() <= 4
 
 
-def test_the_official_partition(tmp_path: Path) -> None:
-    fakes.write_celeba(tmp_path, (5, 3, 2))
-    assert celeba(tmp_path).split.tolist() == [0] * 5 + [1] * 3 + [2] * 2
-
-
 def test_the_partition_is_matched_by_name_not_by_row(tmp_path: Path) -> None:
     folder = fakes.write_celeba(tmp_path, (5, 3, 2))
     lines = (folder / PARTITION).read_text().splitlines()
@@ -62,8 +57,8 @@ def test_the_papers_split(tmp_path: Path) -> None:
     assert len(set(data.ids)) == len(data) == 55
     assert data.name == "celeba:split=paper"
     assert data.notes == (
-        "The paper's split: 3 of the official training images validate (seed 0), the official validation images test;"
-        " 4 official test images left out.",
+        "The paper's split: 3 official training images for validation (seed 0), the official validation images for"
+        " test. 4 official test images are dropped.",
     )
 
 
@@ -75,22 +70,10 @@ def test_the_seed_draws_the_papers_validation_images(tmp_path: Path) -> None:
     assert celeba(tmp_path, seed=1).fingerprint == celeba(tmp_path, seed=2).fingerprint
 
 
-def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
-    assert celeba(fakes.write_celeba(tmp_path)).fingerprint == celeba(tmp_path).fingerprint
-
-
 def test_an_unknown_split(tmp_path: Path) -> None:
     message = "Expected split to be one of 'official', 'paper', but got 'papers'. Did you mean 'paper'?"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         celeba(tmp_path, split="papers")
-
-
-def test_a_missing_folder_says_where_to_get_it(tmp_path: Path) -> None:
-    places = f"{tmp_path}/celeba/{ATTRIBUTES} or {tmp_path}/{ATTRIBUTES}"
-    with pytest.raises(
-        FileNotFoundError, match=f"^Expected {places} to be there, but got nothing there. Get the aligned"
-    ):
-        celeba(tmp_path)
 
 
 def test_a_missing_partition(tmp_path: Path) -> None:
@@ -114,19 +97,14 @@ def row(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
     ("damage", "line", "message"),
     [
         (lambda path: fakes.change_line(path, 1, "many"), 1, "to be the number of rows, but got 'many'"),
-        (lambda path: fakes.change_line(path, 1, "-50"), 1, "to be the number of rows, but got '-50'"),
-        (lambda path: fakes.change_line(path, 1, "5²"), 1, "to be the number of rows, but got '5²'"),
         (row(lambda words: words[:-1]), 5, "to be an image name and 40 values, but got 39 values"),
         (row(lambda words: [*words, "1"]), 5, "to be an image name and 40 values, but got 41 values"),
-        (row(lambda words: words[:1]), 5, "to be an image name and 40 values, but got 0 values"),
         (
             row(lambda words: ["000001.jpg", *words[1:]]),
             5,
             "to be an image named once, but got '000001.jpg', also on line 3",
         ),
         (row(lambda words: [*words[:-1], "2"]), 5, "to be values of 1 or -1, but got '2' for '000003.jpg'"),
-        (row(lambda words: [*words[:-1], "0"]), 5, "to be values of 1 or -1, but got '0' for '000003.jpg'"),
-        (row(lambda words: [*words[:-1], "1.0"]), 5, "to be values of 1 or -1, but got '1.0' for '000003.jpg'"),
         (lambda path: fakes.change_line(path, 5, b"000003.jpg \xff"), 5, "to be UTF-8 text, but got the byte 0xff"),
         (
             lambda path: fakes.change_line(path, 2, "Bald Bangs Bald"),
@@ -154,13 +132,16 @@ def test_a_wrong_count(tmp_path: Path, said: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "wanted"),
-    [("", "the number of its rows"), ("50\n", "the names of the attributes"), ("\n\n", "the number")],
+    ("content", "message"),
+    [
+        ("", ", line 1, to be the number of rows, but got ''"),
+        ("50\n", " to be a list with a header, but got the end of the file"),
+    ],
 )
-def test_attributes_that_end_too_early(tmp_path: Path, content: str, wanted: str) -> None:
+def test_attributes_that_end_too_early(tmp_path: Path, content: str, message: str) -> None:
     path = fakes.write_celeba(tmp_path) / ATTRIBUTES
     path.write_text(content)
-    with pytest.raises(ValueError, match=f"^Expected {path} to be a file with {wanted}.*, but got its end"):
+    with pytest.raises(ValueError, match=f"^Expected {path}{message}"):
         celeba(tmp_path)
 
 
@@ -168,8 +149,6 @@ def test_attributes_that_end_too_early(tmp_path: Path, content: str, wanted: str
     ("text", "message"),
     [
         ("000003.jpg 3", "to be an image name and 0, 1, 2, but got '000003.jpg 3'"),
-        ("000003.jpg -1", "to be an image name and 0, 1, 2, but got '000003.jpg -1'"),
-        ("000003.jpg", "to be an image name and 0, 1, 2, but got '000003.jpg'"),
         ("000003.jpg 0 0", "to be an image name and 0, 1, 2, but got '000003.jpg 0 0'"),
         ("000099.jpg 0", "to be an image of list_attr_celeba.txt, but got '000099.jpg'"),
         ("000002.jpg 0", "to be an image named once, but got '000002.jpg' again"),

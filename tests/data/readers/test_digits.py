@@ -37,7 +37,7 @@ def test_parts_are_named_and_said_in_the_notes() -> None:
     assert data.name == "digits"
     assert "seed 3" in data.notes[0]
     assert "1:20" in data.notes[0]
-    assert "as it is" in digits(ratio=1).notes[0]
+    assert "complete" in digits(ratio=1).notes[0]
 
 
 def test_seed_chooses_images_and_the_rarest_digit() -> None:
@@ -49,7 +49,7 @@ def test_seed_chooses_images_and_the_rarest_digit() -> None:
 
 @pytest.mark.parametrize("ratio", [0.5, 101, float("nan"), "20", True])
 def test_wrong_ratio(ratio: object) -> None:
-    with pytest.raises(ValueError, match=r"Expected ratio to be from 1 \(as they are\) to 100, but got"):
+    with pytest.raises(ValueError, match=r"Expected ratio to be from 1 \(complete\) to 100, but got"):
         digits(ratio=ratio)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""The handwritten digits that scikit-learn carries, made imbalanced."""
+"""The handwritten digits of scikit-learn, made imbalanced."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def digits(*, ratio: float = 20.0, seed: int = 0) -> ImageData:
     """Return scikit-learn's 1,797 digits, uint8 ``(N, 8, 8, 1)``, with the label "digit" of ten classes.
 
     ``seed`` chooses a fifth of each digit's images for validation and a fifth for test, so both stay balanced. The
-    training part is cut down to the paper's power law, its most frequent digit ``ratio`` times as frequent as its
-    rarest; ``ratio=1`` leaves it as it is. The rarest digit is 9 at seed 0, 8 at seed 1 and so on: over several seeds
-    no single digit's difficulty is mistaken for rarity.
+    training part is reduced to the paper's power law: its most frequent digit is ``ratio`` times as frequent as its
+    rarest. ``ratio=1`` keeps it complete. The rarest digit is 9 at seed 0, 8 at seed 1 and so on. Several seeds
+    then do not confuse the difficulty of one digit with its rarity.
 
     >>> data = digits(ratio=20)
     >>> data.counts("train")[0].tolist()
@@ -34,7 +34,7 @@ def digits(*, ratio: float = 20.0, seed: int = 0) -> ImageData:
     in_range = check.is_real(ratio) and 1 <= ratio <= MAX_RATIO
     check.raise_all(
         [
-            check.that("ratio", ratio, f"from 1 (as they are) to {MAX_RATIO}", in_range),
+            check.that("ratio", ratio, f"from 1 (complete) to {MAX_RATIO}", in_range),
             check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
         ]
     )
@@ -45,7 +45,7 @@ def digits(*, ratio: float = 20.0, seed: int = 0) -> ImageData:
     split = stratified_split(targets, [CLASSES], shares=SHARES, seed=seed)
     kept = torch.ones_like(split, dtype=torch.bool) if ratio == 1 else _long_tail(targets, split == 0, ratio, seed)
     index = [i for part in range(len(PARTS)) for i in (kept & (split == part)).nonzero()[:, 0].tolist()]
-    training = "as it is" if ratio == 1 else f"a power law of 1:{ratio:g}"
+    training = "complete" if ratio == 1 else f"a power law of 1:{ratio:g}"
     return ImageData(
         "digits",
         ImageArray(np.rint(source.images[..., None] * (255 / 16)).astype(np.uint8)[index]),
@@ -58,7 +58,7 @@ def digits(*, ratio: float = 20.0, seed: int = 0) -> ImageData:
 
 
 def _long_tail(targets: Tensor, training: Tensor, ratio: float, seed: int) -> Tensor:
-    """Mark the images ``(N,)`` to keep: all that are held out, and of each digit as many as the power law wants."""
+    """Mark the images ``(N,)`` to keep: all that are held out, and as many of each digit as the power law allows."""
     smallest = int(targets[training].bincount().min() / ratio)
     profile = imbalance.power_law_profile(CLASSES, round(smallest * ratio), smallest)
     generator = torch.Generator().manual_seed(seed)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from rectifier._base import check
 from rectifier.data.dataset import ImageData, ImageFiles
-from rectifier.data.readers.parts import drawn_split
-from rectifier.data.readers.text_files import find_folder, read_csv
-from rectifier.data.split import SHARES, describe_dropped, drop_rare, duplicate_groups
+from rectifier.data.duplicates import duplicate_groups
+from rectifier.data.split import SHARES, drawn_split
+from rectifier.data.text_files import find_folder, read_csv
 from rectifier.labels.space import LabelSpace
 
 LABELS = ("gender", "masterCategory", "subCategory", "articleType", "baseColour", "season", "year", "usage")
@@ -26,11 +23,11 @@ _FEWEST = 3  # a class needs one image for each part
 def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0) -> ImageData:
     """Read Fashion Product Images from ``root/fashion``: ``styles.csv`` and ``images``.
 
-    There is no official split: it is drawn by ``seed``, stratified, with exact duplicates on one side. Classes with
-    fewer than three different images cannot be in every part and are left out (their samples miss that label). Rows
-    without an image file are left out, and counted too.
+    There is no official split: ``seed`` draws one, stratified, with exact duplicates on one side. A class with fewer
+    than three different images cannot be in every part. It is dropped, and its samples miss that label. Rows without
+    an image file are dropped too. The notes count both.
     """
-    folder = find_folder(root, ["fashion"], "styles.csv", _HINT.format(root=root))
+    folder = find_folder(root, "fashion", "styles.csv", _HINT.format(root=root))
     table = read_csv(folder / "styles.csv", overflow="productDisplayName")
     for column in ("id", *LABELS):
         if column not in table.columns:
@@ -38,28 +35,35 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     if not len(table):
         check.fail(table.path, "a table with at least one row", "a header only")
     names = [f"{value}.jpg" for value in table.columns["id"]]
-    first: dict[str, int] = {}
-    for row, name in enumerate(names):
-        if name in first:
-            check.fail(table.place(row), "an image named once", f"{name!r}, also on line {table.lines[first[name]]}")
-        first[name] = row
-    values = {c: ["" if v == "NA" else v for v in table.columns[c]] for c in LABELS}
-    space = LabelSpace.infer({column: set(listing) for column, listing in values.items()})
+    table.check_unique(names)
+    images = folder / "images"
+    on_disk = {path.name for path in images.iterdir()} if images.is_dir() else set()
+    rows = [row for row, name in enumerate(names) if name in on_disk]
+    if not rows:
+        check.no_file(str(images / names[0]), "an image of styles.csv", _HINT.format(root=root))
+    files = ImageFiles(images, tuple(names[row] for row in rows))
+    copies = duplicate_groups(files.root, files.paths)
+    values, dropped = {}, {}
+    for label in LABELS:
+        listing = ["" if value == "NA" else value.strip() for value in table.columns[label]]
+        own = [listing[row] for row in rows]
+        rare = _rare(own, copies) | (set(listing) - set(own))
+        values[label] = ["" if value in rare else value for value in own]
+        dropped[label] = len(rare - {""})
+    space = LabelSpace.infer(values)
     targets = space.encode(values)
-    on_disk = _file_names(folder / "images")
-    there = torch.tensor([name in on_disk for name in names])
-    if not bool(there.any()):
-        check.no_file(str(folder / "images" / names[0]), "an image of styles.csv", _HINT.format(root=root))
-    kept = there.nonzero()[:, 0]
-    files = ImageFiles(folder / "images", tuple(names)).select(kept.numpy())
-    groups = duplicate_groups(files.root, files.paths)
-    targets, space, dropped = drop_rare(targets[kept], space, _FEWEST, groups)
-    split, notes = drawn_split(files, targets, space, shares, seed, groups)
-    data = ImageData("fashion", files, targets, space, split, files.paths)
-    absent = len(names) - len(kept)
-    missing = [f"{check.amount(absent, 'row')} of styles.csv without an image left out."] if absent else []
-    return replace(data, notes=(*notes, *describe_dropped(dropped, _FEWEST), *missing))
+    split, notes = drawn_split(files, targets, space, shares, seed, copies=copies)
+    if total := sum(dropped.values()):
+        listed = ", ".join(f"{label} {count}" for label, count in dropped.items() if count)
+        notes.append(f"Dropped {check.amount(total, 'class')} with fewer than {_FEWEST} different images ({listed}).")
+    if absent := len(names) - len(rows):
+        notes.append(f"Dropped {check.amount(absent, 'row')} of styles.csv without an image.")
+    return ImageData("fashion", files, targets, space, split, files.paths, tuple(notes))
 
 
-def _file_names(folder: Path) -> frozenset[str]:
-    return frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
+def _rare(values: Sequence[str], copies: Sequence[object]) -> set[str]:
+    """Return the values that occur in fewer than three different images."""
+    images: dict[str, set[object]] = {}
+    for value, copy in zip(values, copies, strict=True):
+        images.setdefault(value, set()).add(copy)
+    return {value for value, different in images.items() if len(different) < _FEWEST}

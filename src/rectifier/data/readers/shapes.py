@@ -1,7 +1,7 @@
-"""Drawn images of several attributes, as imbalanced and as incomplete as one likes, to try things on.
+"""Generated images with several labels, any imbalance and any share of missing labels, for tests and examples.
 
 Each image shows one shape in one colour and one texture at one position, on a noisy grey background with a distractor.
-Scale, rotation, shade and exact place vary, so that the attributes must be learned; they can be told without error.
+Scale, rotation, shade and exact place vary, so a network must learn the attributes. A person can tell them all.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ import torch
 from numpy.typing import NDArray
 
 from rectifier._base import check
-from rectifier.data.dataset import PARTS, ImageArray, ImageData, Pixels
+from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageSize, Pixels, as_size
 from rectifier.labels import imbalance
 from rectifier.labels.space import LabelSpace
 
 MAX_RATIO = 5000
 SMALLEST_SIDE, LARGEST_SIDE = 16, 512
-CHUNK_PIXELS = 2**17  # drawn at once: small enough for the processor's cache
+CHUNK_PIXELS = 2**17
+"""Pixels drawn at once: few enough for the processor's cache."""
+
 
 Plane = NDArray[np.floating[Any]]
 Kinds = NDArray[np.int64]
 Draw = Callable[[Plane, Plane], Plane]
-Size = int | tuple[int, int] | str
 Labels = Mapping[str, int] | Sequence[str] | str | None
 
 
 def _star(u: Plane, v: Plane) -> Plane:
-    """Fold the plane onto half of one of the five tips; there the star is the half-plane below one edge."""
+    """Fold the plane onto half of one of the five tips, where the star is the half-plane below one edge."""
     fifth = 2 * np.pi / 5
     angle = np.abs((np.arctan2(u, -v) + fifth / 2) % fifth - fifth / 2)
     radius = np.hypot(u, v)
     return 0.37 * (radius * np.cos(angle) - 1.15) + 0.93 * radius * np.sin(angle)
 
 
-# How far a point lies outside the shape (negative inside). u points right, v down; 1 is the shape's radius.
+# Distance of a point from the shape, negative inside. u points right, v down; the shape's radius is 1.
 SHAPES: dict[str, Draw] = {
     "circle": lambda u, v: np.hypot(u, v) - 0.95,
     "square": lambda u, v: np.maximum(np.abs(u), np.abs(v)) - 0.82,
@@ -50,7 +51,7 @@ SHAPES: dict[str, Draw] = {
     "hourglass": lambda u, v: np.maximum(np.abs(v) - 0.95, 0.75 * np.abs(u) - 0.65 * np.abs(v) - 0.1),
     "half": lambda u, v: np.maximum(np.hypot(u, v - 0.55) - 1.15, v - 0.55),
 }
-# Of red, green and blue in full light.
+# Red, green and blue in full light.
 COLOURS: dict[str, tuple[float, float, float]] = {
     "red": (0.90, 0.10, 0.10),
     "green": (0.15, 0.75, 0.15),
@@ -63,7 +64,7 @@ COLOURS: dict[str, tuple[float, float, float]] = {
     "pink": (1.00, 0.60, 0.80),
     "brown": (0.50, 0.28, 0.10),
 }
-# Above 0 where the colour is in full light, below 0 in shade; waves of a slope near 1 in radians.
+# Positive in full light, negative in shade; waves of a slope near 1 in radians.
 TEXTURES: dict[str, Draw] = {
     "plain": lambda u, v: np.full_like(u, 9),
     "stripes": lambda u, v: np.sin(10 * v),
@@ -74,7 +75,7 @@ TEXTURES: dict[str, Draw] = {
     "diagonals": lambda u, v: np.sin(7 * (u + v)),
     "rings": lambda u, v: np.cos(10 * np.hypot(u, v)),
 }
-# The centre, right and down, in units of a shift that leaves room for the shape.
+# The centre, right and down. One unit is a shift that leaves room for the shape.
 POSITIONS: dict[str, tuple[int, int]] = {
     "left": (-1, 0),
     "right": (1, 0),
@@ -97,7 +98,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 def shapes(
     *,
     samples: int = 2000,
-    size: Size = 32,
+    size: ImageSize = 32,
     ratio: float = 100.0,
     missing: float = 0.0,
     labels: Labels = None,
@@ -112,20 +113,20 @@ def shapes(
     Args:
         samples: images in the training part.
         size: side, ``(H, W)`` or ``"HxW"``, from 16 to 512. From 32 on a person can tell every attribute.
-        ratio: how many times as many training images the most frequent class of each label has as its rarest, 1 to
-            5,000; the classes between fall off exponentially. Labels are independent of each other, and ``seed``
-            shuffles which classes are rare. A label of two classes comes as near to it as ``samples`` lets it.
-        missing: share of each label's training targets that is hidden (-1), at random: ``ratio`` counts them too. One
-            image of each class always keeps its label, and so do validation and test.
-        labels: which labels, and of how many classes: ``{"shape": 5, "colour": 8}`` or ``"shape=5/colour=8"``. A name
-            alone (``"shape/colour"``, or a list) takes every class that can be drawn; None is all of ATTRIBUTES. An
-            attribute that is no label still varies.
-        noise: standard deviation of each pixel's noise, from 0 to 0.5, where the image ranges from 0 to 1.
-        validation: images in the validation part, balanced over the classes of each label; None is a fifth of
+        ratio: ratio of the most frequent to the rarest class of each label in training, 1 to 5,000. The classes in
+            between fall off exponentially. Labels are independent, and ``seed`` shuffles which classes are rare. A
+            label of two classes approaches the ratio as far as ``samples`` allows.
+        missing: share of each label's training targets that is hidden (-1), at random; ``ratio`` counts them too. One
+            image of each class always keeps its label. Validation and test keep all labels.
+        labels: the labels and their numbers of classes: ``{"shape": 5, "colour": 8}`` or ``"shape=5/colour=8"``. A
+            bare name (``"shape/colour"``, or a list) takes all classes; None is all of ATTRIBUTES. An attribute
+            that is not a label still varies.
+        noise: standard deviation of each pixel's noise, from 0 to 0.5; pixels range from 0 to 1.
+        validation: images in the validation part, balanced over the classes of each label. The default is a fifth of
             ``samples``, but at least one for each class.
         test: the same for the test part.
-        seed: of all that is random. The training part is the same whatever ``validation`` and ``test`` are.
-        binary: every class is a label of its own, yes or no, named after its group as DeepFashion's: ``shape/circle``.
+        seed: seed of everything random. The training part does not depend on ``validation`` and ``test``.
+        binary: make every class a binary label, named after its group as in DeepFashion: ``shape/circle``.
 
     >>> data = shapes(samples=600, ratio=50, labels="shape=4/colour=3")
     >>> [counts.tolist() for counts in data.counts("train")]
@@ -171,14 +172,14 @@ def shapes(
         torch.arange(len(PARTS)).repeat_interleave(torch.tensor(lengths)),
         tuple(f"{part}/{i:05d}" for part, length in zip(PARTS, lengths, strict=True) for i in range(length)),
         (
-            f"Drawn with seed {seed}; each label is long-tailed 1:{ratio:g} in training, balanced elsewhere.",
-            *([f"Of each label's training targets {missing:.1%} are hidden."] if missing else []),
+            f"Drawn with seed {seed}. Each label is long-tailed 1:{ratio:g} in training and balanced elsewhere.",
+            *([f"{missing:.1%} of each label's training targets are hidden."] if missing else []),
         ),
     )
 
 
 def _one_label_a_class(targets: Kinds, space: LabelSpace) -> tuple[Kinds, LabelSpace]:
-    """Return whether each class is there, ``(N, C)``, -1 where its label is hidden."""
+    """Return whether each class is present, ``(N, C)``, -1 where its label is hidden."""
     own = [targets[:, [a]] for a in range(len(space.names))]
     there = [np.where(one < 0, -1, one == np.arange(size)) for one, size in zip(own, space.sizes, strict=True)]
     names = [f"{name}/{kind}" for name, kinds in zip(space.names, space.classes, strict=True) for kind in kinds]
@@ -201,7 +202,7 @@ def long_tail(classes: int, samples: int, ratio: float) -> list[int]:
         check.fail("samples", f"at least {needed} for {classes} classes at ratio {ratio:g}", samples)
     rank = np.linspace(0, 1, classes)
     smallest = max(1, int(samples / (ratio**rank).sum()))
-    if classes == 2:  # nothing between that could take up what is left
+    if classes == 2:  # no class in between could absorb the rest
         smallest = max(1, round(samples / (1 + ratio)))
         return [samples - smallest, smallest]
     largest = round(smallest * ratio)
@@ -211,14 +212,14 @@ def long_tail(classes: int, samples: int, ratio: float) -> list[int]:
         curve = largest * (smallest / largest) ** rank**power
         low, high = (power, high) if curve.sum() < samples else (low, power)
     whole = np.diff(np.rint(curve.cumsum()), prepend=0).astype(np.int64)
-    left = _even(classes, samples - int(whole.sum()))  # none, unless the classes are too few and small for the ratio
+    left = _even(classes, samples - int(whole.sum()))  # 0, unless the classes are too few and small for the ratio
     return sorted((int(n) for n in whole + left), reverse=True)
 
 
 def draw(kinds: Kinds, *, size: tuple[int, int], noise: float, rng: np.random.Generator) -> Pixels:
     """Draw one image for each row of ``kinds`` ``(N, 4)``, an index into each of ATTRIBUTES: uint8 ``(N, H, W, 3)``.
 
-    What else varies comes from ``rng`` and not from ``kinds``: equal generators draw images that differ only by them.
+    Everything else comes from ``rng``: with equal generators, images differ only by their ``kinds``.
 
     >>> draw(np.array([[0, 0, 0, 0]]), size=(32, 32), noise=0.05, rng=np.random.default_rng(0)).shape
     (1, 32, 32, 3)
@@ -246,7 +247,7 @@ def _draw_chunk(kinds: Kinds, size: tuple[int, int], noise: float, rng: np.rando
     grey = vary(0.35, 0.6) + slope + vary(-0.12, 0.12) * np.clip(0.5 - blob, 0, 1)
     image = grey[..., None] + vary(-0.03, 0.03, 1, 1, 3)
 
-    # The shape in its own coordinates: shifted to its place, turned a little, its radius 1.
+    # The shape in its own coordinates: shifted to its place, rotated a little, with radius 1.
     place = np.array(list(POSITIONS.values()), np.float32)[position, :, None, None]
     right = columns - width * (0.5 + 0.25 * place[:, 0] + vary(-0.03, 0.03))
     down = rows - height * (0.5 + 0.25 * place[:, 1] + vary(-0.03, 0.03))
@@ -267,7 +268,7 @@ def _draw_chunk(kinds: Kinds, size: tuple[int, int], noise: float, rng: np.rando
 
 
 def _each(functions: Mapping[str, Draw], kind: Kinds, u: Plane, v: Plane) -> Plane:
-    """Apply to each image ``(n, H, W)`` the function of its kind."""
+    """Apply the function of its kind to each image ``(n, H, W)``."""
     values = np.empty_like(u)
     for k, function in enumerate(functions.values()):
         own = np.flatnonzero(kind == k)
@@ -280,7 +281,7 @@ def _even(classes: int, samples: int) -> list[int]:
 
 
 def _deal(counts: Mapping[str, Sequence[int]], samples: int, rng: np.random.Generator) -> Kinds:
-    """Give every image a class of each attribute, ``(N, 4)``: the labels by their class sizes, the others at random."""
+    """Give every image a class of each attribute, ``(N, 4)``: labels by their class sizes, others at random."""
     columns = []
     for name, classes in ATTRIBUTES.items():
         sizes = counts.get(name) or _even(len(classes), samples)
@@ -314,7 +315,7 @@ def _space(labels: Labels) -> LabelSpace:
 
 
 def _wanted(labels: Labels) -> Iterable[tuple[str, Any]]:
-    """Return each label with its number of classes, None for all; a number that is none stays text, for the error."""
+    """Return each label with its number of classes, None for all. A wrong number stays text, for the error."""
     if isinstance(labels, Mapping):
         return labels.items()
     listed = ATTRIBUTES if labels is None else labels.split("/") if isinstance(labels, str) else labels
@@ -322,14 +323,11 @@ def _wanted(labels: Labels) -> Iterable[tuple[str, Any]]:
     return [(name, int(n) if n.isdecimal() else n if equals else None) for name, equals, n in parted]
 
 
-def _side(size: Size) -> tuple[int, int]:
-    """Bring every form of ``size`` to ``(H, W)``."""
-    given = size.split("x") if isinstance(size, str) else size if isinstance(size, Sequence) else [size]
-    sides = [int(side) if str(side).isdecimal() else 0 for side in given]
-    if len(sides) not in (1, 2) or not all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides):
-        wanted = f"a side, (H, W) or 'HxW', each from {SMALLEST_SIDE} to {LARGEST_SIDE}"
-        check.fail("size", wanted, repr(size))
-    return sides[0], sides[-1]
+def _side(size: ImageSize) -> tuple[int, int]:
+    sides = as_size(size)
+    if sides is None or not all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides):
+        check.fail("size", f"from {SMALLEST_SIDE} to {LARGEST_SIDE} pixels on each side", repr(size))
+    return sides
 
 
 def _within(what: str, value: object, low: float, high: float) -> str | None:

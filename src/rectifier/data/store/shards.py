@@ -1,4 +1,4 @@
-"""Decoded images in memory-mapped files, and the bound on what of them is resident."""
+"""Decoded images in memory-mapped files, with a bound on resident memory."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from numpy.typing import NDArray
 from rectifier._base import check
 from rectifier.data.dataset import Pixels
 
-_RESIDENT_BYTES = 128 << 20  # of the maps, at most
-_FAULT_BYTES = 2 << 20  # the first touch of an image may map a huge page around it
+RESIDENT_BYTES = 128 << 20
+"""Most bytes of the maps that stay in memory."""
+
+FAULT_BYTES = 2 << 20
+"""Bytes that reading one image may bring into memory: the system may map a huge page around it."""
 
 
 class Maps:
-    """Memory maps of the shards. Pages are handed back now and then, so that what is resident has a bound."""
+    """Memory maps of the shards. Pages go back to the system regularly, which bounds resident memory."""
 
     def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
         self._paths, self._shape = tuple(path.absolute() for path in paths), shape
         self._start()
 
     def checksums(self) -> list[str]:
-        """Return the checksum of every shard, as it was noted when the shard was written."""
+        """Return the checksum of every shard, recorded when the shard was written."""
         return [json.loads(path.with_suffix(".json").read_text())["sha256"] for path in self._paths]
 
     def _start(self) -> None:
@@ -40,7 +43,7 @@ class Maps:
         self._bounded: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_paths": self._paths, "_shape": self._shape}  # a process that is sent this maps the files itself
+        return {"_paths": self._paths, "_shape": self._shape}  # a process that unpickles this maps the files itself
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -57,7 +60,7 @@ class Maps:
         with self._lock:
             if self._bounded is None:
                 whole = sum(path.stat().st_size for path in self._paths if path.exists())
-                self._bounded = whole > _RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
+                self._bounded = whole > RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
             if shard not in self._open:
                 with self._opened(shard) as file:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -68,14 +71,14 @@ class Maps:
         try:
             return self._paths[shard].open("rb")
         except FileNotFoundError:
-            hint = "The store was made anew for other images or another size, or is gone: open or build it again."
+            hint = "The store was rebuilt for other images or another size, or deleted: open or build it again."
             check.no_file(str(self._paths[shard]), "a shard of the store", hint)
 
     def _count(self, shard: int, images: int) -> None:
         with self._lock:
             self._touched.add(shard)
             self._images += images
-            if self._images * _FAULT_BYTES < _RESIDENT_BYTES:
+            if self._images * FAULT_BYTES < RESIDENT_BYTES:
                 return
             for touched in self._touched:
                 self._open[touched][0].madvise(mmap.MADV_DONTNEED)
@@ -85,7 +88,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class StoredImages:
-    """Decoded images in the shards of a store; ``slots`` ``(N,)`` says where each lies, ``fit`` how it came to size."""
+    """Decoded images in the shards of a store. ``slots`` ``(N,)`` locates each; ``fit`` says how it was resized."""
 
     maps: Maps
     size: tuple[int, int]
@@ -102,7 +105,7 @@ class StoredImages:
         return (*self.size, 3)
 
     def checksum(self) -> str:
-        """Return a hash of all pixels, from what was noted when they were written: none is read."""
+        """Return a hash of all pixels. It comes from the recorded checksums: no pixel is read."""
         listed = "\n".join([*self.maps.checksums(), str(self.per_shard)])
         return hashlib.sha256(listed.encode() + self.slots.astype("<i8").tobytes()).hexdigest()[:16]
 
@@ -110,7 +113,7 @@ class StoredImages:
         return replace(self, slots=self.slots[index])
 
     def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, 3)``, in ``out`` if it is given."""
+        """Return these images, uint8 ``(n, H, W, 3)``, written to ``out`` if it is given."""
         shard, row = np.divmod(self.slots[index], self.per_shard)
         out = np.empty((len(index), *self.shape), np.uint8) if out is None else out
         order = np.argsort(shard, kind="stable")

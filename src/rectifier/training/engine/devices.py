@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from rectifier._base import check
-from rectifier.data.store.build import available_cores
+from rectifier.data.store import available_cores
 from rectifier.training.config import Config
 from rectifier.training.engine.interrupt import Stopped
 

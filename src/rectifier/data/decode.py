@@ -1,4 +1,4 @@
-"""One image file to pixels, and a list of them to one shard. Imports no torch: decoding processes start at once."""
+"""Decode image files to pixels, and lists of them to shards. Imports no torch, so decoding processes start at once."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _WHITE = (255, 255, 255, 255)
 
 
 class UnreadableError(Exception):
-    """An image that cannot be used; the message says why."""
+    """An image that cannot be decoded; the message says why."""
 
 
 def decode(path: Path, size: tuple[int, int], fit: str = "stretch") -> NDArray[np.uint8]:
     """Return an image file as uint8 RGB ``(H, W, 3)`` of this ``size``.
 
-    It is turned as its EXIF orientation says; transparency shows white; 16-bit grey is scaled to 8. ``fit`` says what
-    happens to another aspect ratio: ``"stretch"`` it, ``"crop"`` the middle, or ``"pad"`` with black. Damaged,
-    truncated and absent files, and pictures so large that they must be decompression bombs, are an ``UnreadableError``.
+    EXIF orientation is applied, transparency becomes white, and 16-bit grey is scaled to 8 bits. ``fit`` handles
+    another aspect ratio: ``"stretch"`` it, ``"crop"`` the middle, or ``"pad"`` with black. Damaged, truncated and
+    missing files, and decompression bombs, raise ``UnreadableError``.
     """
     return np.asarray(_fitted(_load(path, 2 * max(size)), size, fit))
 
@@ -52,7 +52,7 @@ def _fitted(image: Image.Image, size: tuple[int, int], fit: str) -> Image.Image:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Return height and width of an image file as it is shown."""
+    """Return height and width of an image file after its EXIF orientation is applied."""
     width, height = _load(path, None).size
     return height, width
 
@@ -61,7 +61,7 @@ def _load(path: Path, enough: int | None) -> Image.Image:
     """Decode a file to RGB. A JPEG may come out smaller than it is, but with ``enough`` pixels on either side."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd metadata, and about large images that are not yet refused
+            warnings.simplefilter("ignore")  # odd metadata, and large images that are not yet refused
             with Image.open(path) as image:
                 if enough is not None:
                     image.draft("RGB", (enough, enough))  # a JPEG is decoded straight to a smaller size
@@ -94,8 +94,8 @@ def _as_rgb(image: Image.Image) -> Image.Image:
 def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
     """Scale grey values to 8 bits.
 
-    16 bits are scaled by their range. Of 32 bits nothing is known: whole numbers up to 255 and fractions above 1 are
-    taken as they are, larger whole numbers for 16 bits, and fractions up to 1 for shares.
+    16-bit values are scaled by their range. The range of 32-bit values is guessed: whole numbers up to 255 and
+    fractions above 1 stay as they are, larger whole numbers count as 16 bits, and fractions up to 1 as shares.
     """
     top = float(values.max(initial=0))
     sixteen = values.dtype.itemsize == 2 or (values.dtype.kind != "f" and top > 255)
@@ -104,9 +104,9 @@ def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str, target: str) -> int:
-    """Decode images into one file of raw uint8 ``(n, H, W, 3)`` and, when it is whole, a record beside it.
+    """Decode images into one file of raw uint8 ``(n, H, W, 3)``, and then write its record next to it.
 
-    An unreadable image leaves its place black and is named in the record. Returns the number of images.
+    An unreadable image stays black and is named in the record. Returns the number of images.
     """
     pixels = np.zeros((len(paths), *size, 3), np.uint8)
     unreadable = {}

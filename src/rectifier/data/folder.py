@@ -9,8 +9,7 @@ import torch
 
 from rectifier._base import check
 from rectifier.data.dataset import ImageData, ImageFiles
-from rectifier.data.readers.parts import PART_NAMES, drawn_split, fill_validation
-from rectifier.data.split import SHARES
+from rectifier.data.split import PART_NAMES, SHARES, drawn_split, with_validation
 from rectifier.data.table import IMAGE_SUFFIXES
 from rectifier.labels.space import LabelSpace
 
@@ -18,55 +17,54 @@ from rectifier.labels.space import LabelSpace
 def read_folder(
     path: Path, *, label: str = "class", shares: str | Sequence[float] = SHARES, seed: int = 0
 ) -> ImageData:
-    """Read a folder of images, one folder per class: ``path/cat/1.jpg``; deeper folders belong to their class.
+    """Read a folder of images, one folder per class: ``path/cat/1.jpg``. Deeper folders belong to their class.
 
-    When the folders below ``path`` are called train, val (valid, validation) and test, the classes are looked for
-    inside them. Otherwise the split is drawn by ``seed``, stratified, with the given ``shares``.
+    The folders below ``path`` may also be train, val (valid, validation) and test, with the classes inside them.
+    Otherwise ``seed`` draws a stratified split with the given ``shares``.
 
     Args:
         path: the folder.
-        label: what to call the one label.
-        shares: of train, validation and test when the split is drawn.
-        seed: of the split.
+        label: name of the one label.
+        shares: shares of train, validation and test in a drawn split.
+        seed: seed of the split.
     """
     folders = _folders(path)
     by_part = [f for f in folders if f.name.lower() in PART_NAMES]
     has_parts = any(_folders(f) for f in by_part)
     if has_parts and len(by_part) < len(folders):
         other = next(f.name for f in folders if f not in by_part)
-        check.fail(str(path), "a folder per class, or one per part alone", f"{other!r} beside {by_part[0].name!r}")
+        check.fail(str(path), "either one folder per class or one per part", f"both {by_part[0].name!r} and {other!r}")
     places = [(f, PART_NAMES[f.name.lower()]) for f in by_part] if has_parts else [(path, 0)]
     found, skipped, loose = _scan(path, places)
     paths, names, parts = [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
     if not paths:
         wanted = "a folder with one folder of images per class"
-        check.fail(str(path), wanted, f"no image in such a folder (known are {', '.join(sorted(IMAGE_SUFFIXES))})")
+        check.fail(
+            str(path), wanted, f"no image in such a folder (known suffixes: {', '.join(sorted(IMAGE_SUFFIXES))})"
+        )
     if len(set(names)) == 1:
-        check.fail(str(path), "a folder with at least two classes", f"images of {names[0]!r} alone")
+        check.fail(str(path), "a folder with at least two classes", f"only images of {names[0]!r}")
     if has_parts and 0 not in parts:
-        check.fail(str(path), "a folder with images in train", f"none there, but in {by_part[0].name!r}")
-    every_class = sorted({c.name for place, _ in places for c in _folders(place)})
-    empty = sorted(set(every_class) - set(names))
+        check.fail(str(path), "a folder with images in train", f"images in {by_part[0].name!r} only")
     space = LabelSpace.infer({label: names})
     targets = space.encode({label: names})
     images = ImageFiles(path, tuple(paths))
     if has_parts:
-        split, notes = fill_validation(torch.tensor(parts), images, targets, space, seed, "Split by folder.")
+        split, notes = with_validation(torch.tensor(parts), images, targets, space, seed, "The folders hold the split.")
     else:
         split, notes = drawn_split(images, targets, space, shares, seed)
-    if empty:
-        notes.append(
-            f"Without an image, and so no class: {check.amount(len(empty), 'folder')} ({', '.join(empty[:5])})."
-        )
+    every_class = {folder.name for place, _ in places for folder in _folders(place)}
+    if empty := sorted(every_class - set(names)):
+        notes.append(f"Ignored {check.amount(len(empty), 'folder')} without images ({', '.join(empty[:5])}).")
     if skipped:
-        notes.append(f"No images, and left out: {check.amount(skipped, 'file')}.")
+        notes.append(f"Ignored {check.amount(skipped, 'non-image file')}.")
     if loose:
-        notes.append(f"In no class folder, and left out: {check.amount(loose, 'image')}.")
+        notes.append(f"Ignored {check.amount(loose, 'image')} outside the class folders.")
     return ImageData(path.resolve().name, images, targets, space, split, images.paths, tuple(notes))
 
 
 def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, str, int]], int, int]:
-    """Return path, class and part of every image in class folders, the number of other files, and of other images."""
+    """Return path, class and part of every image in class folders, and the numbers of other files and images."""
     found, skipped, loose = [], 0, 0
     for place, part in places:
         for class_folder in _folders(place):
@@ -74,9 +72,9 @@ def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, s
             images = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
             skipped += len(files) - len(images)
             found += [(f.relative_to(root).as_posix(), class_folder.name, part) for f in images]
-        beside = [f for f in place.iterdir() if f.is_file() and not is_hidden(f, root)]
-        outside = sum(f.suffix.lower() in IMAGE_SUFFIXES for f in beside)
-        skipped, loose = skipped + len(beside) - outside, loose + outside
+        outside = [f for f in place.iterdir() if f.is_file() and not is_hidden(f, root)]
+        images_outside = sum(f.suffix.lower() in IMAGE_SUFFIXES for f in outside)
+        skipped, loose = skipped + len(outside) - images_outside, loose + images_outside
     return found, skipped, loose
 
 
@@ -85,5 +83,5 @@ def _folders(path: Path) -> list[Path]:
 
 
 def is_hidden(file: Path, root: Path) -> bool:
-    """Say whether a file, or a folder on the way to it from ``root``, is hidden."""
+    """Say whether a file, or a folder between ``root`` and it, is hidden."""
     return any(part.startswith(".") for part in file.relative_to(root).parts) or file.name == "Thumbs.db"

@@ -1,0 +1,164 @@
+"""The files of CIFAR-100 and CIFAR-10, in the python and in the binary layout."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rectifier._base import check
+from rectifier.data.dataset import Pixels
+from rectifier.data.text_files import numbered_lines
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CifarFiles:
+    """Where one of the data sets keeps what. Pairs are for the python and the binary layout."""
+
+    name: str
+    url: str
+    md5: str
+    classes: int
+    folders: tuple[str, str]
+    train: tuple[str, ...]  # with the suffix .bin in the binary layout
+    test: str
+    meta: tuple[str, str]
+    targets_key: bytes
+    names_key: bytes
+    label_bytes: int  # of a binary record; the last of them is the label
+
+    def part_files(self, part: str, binary: bool) -> list[str]:
+        return [f"{name}.bin" if binary else name for name in (self.train if part == "train" else (self.test,))]
+
+    def is_in(self, folder: Path, binary: bool) -> bool:
+        """Say whether a folder has any file of the layout. The reader then names those that are missing."""
+        files = [*self.part_files("train", binary), *self.part_files("test", binary), self.meta[binary]]
+        return any((folder / name).is_file() for name in files)
+
+    def read_part(self, folder: Path, part: str, binary: bool) -> tuple[Pixels, Ints]:
+        """Return rows of 3,072 pixels, plane by plane, and targets."""
+        read = self._read_binary if binary else self._read_pickle
+        parts = [read(folder / name) for name in self.part_files(part, binary)]
+        if len(parts) == 1:  # joining one would copy it
+            return parts[0]
+        return np.concatenate([p for p, _ in parts]), np.concatenate([t for _, t in parts])
+
+    def class_names(self, folder: Path, binary: bool) -> list[str]:
+        """Return the names of the classes in the order of their numbers."""
+        path = folder / self.meta[binary]
+        if binary:
+            names = [line for _, line in numbered_lines(path)]
+        else:
+            listed = _entry(path, load_pickle(path), self.names_key, list, "a list of class names")
+            names = [_text(path, name) for name in listed]
+        if len(names) != self.classes:
+            check.fail(str(path), f"a list of {self.classes} class names", f"{len(names)}")
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                check.fail(str(path), "a list of different class names", f"{name!r} twice")
+        return names
+
+    def _read_binary(self, path: Path) -> tuple[Pixels, Ints]:
+        record = self.label_bytes + 3072
+        try:
+            content = np.frombuffer(path.read_bytes(), np.uint8)
+        except FileNotFoundError:
+            check.no_file(str(path), "a file of the binary layout", "")
+        if len(content) == 0 or len(content) % record:
+            check.fail(str(path), f"a whole number of records of {record} bytes", f"{len(content)} bytes")
+        rows = content.reshape(-1, record)
+        return rows[:, self.label_bytes :], self._targets(path, rows[:, self.label_bytes - 1])
+
+    def _read_pickle(self, path: Path) -> tuple[Pixels, Ints]:
+        content = load_pickle(path)
+        rows = _entry(path, content, b"data", np.ndarray, "uint8 of shape (N, 3072)")
+        if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
+            check.fail(f"'data' of {path}", "uint8 of shape (N, 3072)", f"{rows.dtype} of shape {rows.shape}")
+        targets = _entry(path, content, self.targets_key, list, "a list of integers")
+        if len(targets) != len(rows) or not all(isinstance(target, int) for target in targets):
+            wanted = f"a list of {len(rows)} integers, one for each image"
+            check.fail(f"{self.targets_key.decode()!r} of {path}", wanted, f"a list of {len(targets)} entries")
+        return rows, self._targets(path, np.asarray(targets))
+
+    def _targets(self, path: Path, targets: NDArray[Any]) -> Ints:
+        wrong = np.flatnonzero((targets < 0) | (targets >= self.classes))
+        if len(wrong):
+            got = f"{targets[wrong[0]]} for image {wrong[0]}"
+            check.fail(f"every label of {path}", f"from 0 to {self.classes - 1}", got)
+        return targets.astype(np.int64)
+
+
+CIFAR100 = CifarFiles(
+    name="cifar100",
+    url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    md5="eb9058c3a382ffc7106e4002c42a8d85",
+    classes=100,
+    folders=("cifar-100-python", "cifar-100-binary"),
+    train=("train",),
+    test="test",
+    meta=("meta", "fine_label_names.txt"),
+    targets_key=b"fine_labels",
+    names_key=b"fine_label_names",
+    label_bytes=2,
+)
+CIFAR10 = CifarFiles(
+    name="cifar10",
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    md5="c58f30108f718f92721af3b95e74349a",
+    classes=10,
+    folders=("cifar-10-batches-py", "cifar-10-batches-bin"),
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test="test_batch",
+    meta=("batches.meta", "batches.meta.txt"),
+    targets_key=b"labels",
+    names_key=b"label_names",
+    label_bytes=1,
+)
+
+
+def load_pickle(path: Path) -> Any:
+    """Unpickle a file of plain containers, text, numbers and NumPy arrays; refuse anything else."""
+    try:
+        with path.open("rb") as file:
+            return _PlainUnpickler(file, encoding="bytes").load()
+    except FileNotFoundError:
+        check.no_file(str(path), "a pickle of the data set", "")
+    except Exception as error:  # a damaged pickle can raise almost anything
+        check.fail(str(path), "a whole pickle of lists, text, numbers and arrays", f"one that does not load: {error}")
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    _ADMITTED = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),  # how protocol 2 writes bytes
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._ADMITTED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which was not run")
+        return super().find_class(module, name)
+
+
+def _entry(path: Path, content: object, key: bytes, kind: type, wanted: str) -> Any:
+    value = content.get(key) if isinstance(content, dict) else None
+    if not isinstance(value, kind):
+        check.fail(f"{key.decode()!r} of {path}", wanted, type(value).__name__)
+    return value
+
+
+def _text(path: Path, name: object) -> str:
+    try:
+        return name.decode() if isinstance(name, bytes) else str(name)
+    except UnicodeDecodeError:
+        check.fail(str(path), "a list of class names in UTF-8", repr(name))
