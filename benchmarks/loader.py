@@ -133,7 +133,7 @@ from pathlib import Path
 from rectifier import quiet
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.loader import Loader
-from rectifier.data.store.build import open_store
+from rectifier.data.store import open_store
 torch.set_num_threads(1)
 def resident():
     lines = Path("/proc/self/status").read_text().splitlines()
