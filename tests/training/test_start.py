@@ -192,7 +192,7 @@ def images_of(folder: Path, classes: dict[str, int]) -> Path:
         ({"ratio": 1000}, "Expected ratio to be from 1"),
         ({"epohcs": 3}, r"but got 'epohcs'\. Did you mean 'epochs'\?"),
         ({"drop_last": True, "batch_size": 5000}, "Expected an epoch to be of at least one batch of 5000"),
-        ({"nesterov": True, "momentum": 0}, "Expected nesterov to be false where momentum is 0"),
+        ({"nesterov": True, "momentum": 0}, "nesterov needs momentum, but momentum is 0"),
         ({"padding": 100}, "Expected padding to be below 8"),
         ({"seed": 10**20}, "Expected seed to be an integer from 0 to 4294967295"),
         ({"batch_size": 33, "devices": 2}, "Expected batch_size to be a multiple of the 2 devices"),

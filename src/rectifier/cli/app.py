@@ -1,11 +1,17 @@
-"""What all verbs share: the application, and what becomes of errors and interruptions."""
+"""What all verbs share: the application, and how it reports errors and interruptions."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 import rectifier
@@ -16,7 +22,7 @@ USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, Floatin
 
 
 class _Verbs(TyperGroup):
-    """The verbs, and what becomes of their errors: one message on stderr and exit code 2, without a traceback."""
+    """The verbs. Their errors become one message on stderr and exit code 2, without a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=VERBS.index)
@@ -25,10 +31,10 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            console.say("Interrupted. What is done is kept; the same command goes on from there.")
+            console.say("Interrupted. Finished work is saved; run the same command again to continue.")
             raise typer.Exit(130) from None
         except USER_ERRORS as error:
-            # A pipe that was closed, as by `| head`, is not an error of the user; the library ends quietly then.
+            # Closing the pipe, as `| head` does, is not an error of the user; the library ends quietly then.
             if ctx.params["traceback"] or isinstance(error, BrokenPipeError):
                 raise
             _complain(error)
@@ -42,7 +48,84 @@ def _complain(error: Exception) -> None:
     message = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         message = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
-    Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
+    lines = "\n".join([message, *getattr(error, "__notes__", ())])
+    Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), lines), soft_wrap=True)
+
+
+def show(result: Any, as_json: bool, view: Callable[[int], Any]) -> None:
+    """Print a result to stdout: as JSON, or as what ``view`` makes of it at a terminal's width."""
+    from rich.console import Console
+
+    if as_json:
+        typer.echo(json.dumps(result, allow_nan=False, indent=1))
+    else:
+        screen = Console(highlight=False)
+        screen.print(view(screen.width))
+
+
+@contextmanager
+def with_resume_hint(run: Path | None = None, *, is_new: bool = False) -> Iterator[None]:
+    """Say how to resume or mend the training inside when it is interrupted or fails.
+
+    ``run`` is the folder of the one run that is trained, ``is_new`` if it starts there. With several runs, the same
+    command resumes all.
+    """
+    from rectifier.training.engine.interrupt import Stopped
+
+    taken = run is not None and (run.is_file() or (run.is_dir() and any(run.iterdir())))
+    try:
+        yield
+    except Stopped as stopped:
+        console.say(f"{stopped} {_how_to_resume(run)}")
+        raise typer.Exit(128 + stopped.number) from None
+    except KeyboardInterrupt:  # the second Ctrl-C, which does not wait for a checkpoint
+        console.say(f"Interrupted. {_how_to_resume(run)}")
+        raise typer.Exit(130) from None
+    except Exception as error:
+        hints = [_hint(error, run), _hint_about_folder(run, taken) if run and is_new else None]
+        if hint := next(filter(None, hints), None):
+            error.add_note(hint)
+        raise
+
+
+@contextmanager
+def with_unfinished_hint(*runs: Path) -> Iterator[None]:
+    """Add to errors inside how to finish those of these runs that are not finished."""
+    try:
+        yield
+    except USER_ERRORS as error:
+        for run in filter(_is_unfinished, runs):
+            error.add_note(_how_to_resume(run))
+        raise
+
+
+def _hint(error: Exception, run: Path | None) -> str | None:
+    from rectifier.training import BusyError
+
+    if isinstance(error, BusyError):
+        return "Wait until it is finished, or choose another folder with --out."
+    if isinstance(error, FloatingPointError):
+        start = "" if run is None else f"rectifier train --config {shlex.quote(str(run / 'config.json'))} "
+        return f"Try a smaller learning rate or clipped gradients: {start}--lr RATE --set clip=1 --out ANOTHER"
+    return None
+
+
+def _hint_about_folder(run: Path, taken: bool) -> str | None:
+    """Return what to do about the folder of a run that failed. ``taken``: it was not empty before."""
+    hints = [taken and "Choose another folder with --out.", _is_unfinished(run) and _how_to_resume(run)]
+    return " ".join(filter(None, hints)) or None
+
+
+def _how_to_resume(run: Path | None) -> str:
+    if run is None:
+        return "Run the same command again to resume."
+    if _is_unfinished(run):
+        return f"Resume with: rectifier train --resume {shlex.quote(str(run))}"
+    return "Nothing was written; run the same command again."
+
+
+def _is_unfinished(run: Path) -> bool:
+    return (run / "config.json").is_file() and not (run / "metrics.json").is_file()
 
 
 app = typer.Typer(
@@ -72,11 +155,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _everywhere(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", envvar="RECTIFIER_TRACEBACK", help="Show where an error came from.")
-    ] = False,
+    version: bool = Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+    traceback: bool = Option(
+        False, "--traceback", envvar="RECTIFIER_TRACEBACK", help="Show the traceback of an error."
+    ),
 ) -> None:
     pass
