@@ -74,8 +74,8 @@ def test_without_a_name_all_are_listed() -> None:
         (["celeba", "--quick", "--together", "0"], "Expected --together to be a positive integer, but got 0."),
         (["celeba", "--quick", "--accelerator", "gpu"], "Expected accelerator to be one of "),
         (["all", "celebA"], "Did you mean 'celeba'?"),
-        (["--quick"], "Expected NAME to be an experiment, or all, but got none"),
-        (["--only", "CRL"], "Expected NAME to be an experiment, or all, but got none"),
+        (["--quick"], "Give NAME: an experiment, or all."),
+        (["--only", "CRL"], "Give NAME: an experiment, or all."),
         (["eta", "rho", "--only", "nobody"], "but got 'nobody'."),
         (["imbalance", "--only", "CRL"], "a part of a row or column (there are none), but got 'CRL'."),
     ],
@@ -118,7 +118,7 @@ def test_a_folder_without_experiments_is_told(there: str, name: str | None, tmp_
 
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_a_data_root_that_is_not_there_is_told() -> None:
-    told = "--data-root gone: nothing there"
+    told = "--data-root gone does not exist"
     asked = ("reproduce", "imbalance", "--experiments", FOLDER, "--data-root", "gone")
     assert told in succeed(*asked).stderr.replace("\n", " ")
     assert told not in succeed(*asked, "--show").stderr
@@ -200,7 +200,7 @@ def test_a_stopped_command_says_how_to_go_on(mine: tuple[str, Path], monkeypatch
     monkeypatch.setattr(suite, "train", train)
     result = run("reproduce", name, "--experiments", folder, "--seeds", 1, *CPU)
     assert result.exit_code == 128 + 15
-    assert "Stopped by SIGTERM at epoch 1; everything is saved. The same command goes on from there." in result.stderr
+    assert "Run the same command again to resume." in result.stderr
     assert len(json.loads(Path(f"results/{name}.json").read_text())["runs"]) == 1
     succeed("reproduce", name, "--experiments", folder, "--seeds", 1, *CPU)
     assert len(begun) == 3
