@@ -1,5 +1,5 @@
-# Every target sets up what it needs: a virtual environment in .venv with the tested versions of constraints.txt.
-# Nothing but Python 3.11 or newer (PYTHON=...) and pip is asked for.
+# Every target first creates .venv with the tested versions of constraints.txt.
+# You need Python 3.11 or newer (choose another with PYTHON=...) and pip.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,13 +9,13 @@ READY := $(VENV)/.ready
 .PHONY: help demo test check bench docs format clean
 
 help:
-	@echo "make demo    train four methods on imbalanced digits and compare them (half a minute)"
-	@echo "make test    run every test"
-	@echo "make check   formatting, lint, types, documentation and its examples: what CI asks for, with the tests"
-	@echo "make bench   time the loss beside what one could use instead"
-	@echo "make docs    build the documentation into docs/_build/html"
-	@echo "make format  let ruff mend what it can"
-	@echo "make clean   remove the virtual environment and everything built"
+	@echo "make demo    Train four methods on imbalanced digits and compare them (half a minute)."
+	@echo "make test    Run all tests."
+	@echo "make check   Check formatting, lint, types, documentation and its examples, as CI does."
+	@echo "make bench   Time the loss and its alternatives."
+	@echo "make docs    Build the documentation into docs/_build/html."
+	@echo "make format  Fix formatting and lint with ruff."
+	@echo "make clean   Remove the virtual environment and all build output."
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY)
+	@echo "Training four methods with three seeds on imbalanced digits. Results go to rectifier-demo/."
 	$(BIN)/rectifier demo
 
 test: $(READY)
@@ -41,7 +42,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
-	@echo "docs/_build/html/index.html"
+	@echo "Open docs/_build/html/index.html"
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

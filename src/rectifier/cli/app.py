@@ -112,8 +112,8 @@ def _hint(error: Exception, run: Path | None) -> str | None:
 
 def _hint_about_folder(run: Path, taken: bool) -> str | None:
     """Return what to do about the folder of a run that failed. ``taken``: it was not empty before."""
-    hints = [taken and "Choose another folder with --out.", _is_unfinished(run) and _how_to_resume(run)]
-    return " ".join(filter(None, hints)) or None
+    choose = "Choose another folder with --out. " if taken else ""
+    return f"{choose}{_how_to_resume(run) if _is_unfinished(run) else ''}".strip() or None
 
 
 def _how_to_resume(run: Path | None) -> str:
