@@ -198,7 +198,7 @@ def test_a_run_stopped_by_a_signal_ends_as_one_never_stopped(unbroken: Path, num
     again = "train --data digits --network mlp --accelerator cpu --epochs 40 --batch-size 32"
     settings = ("--set", "tensorboard=false", "--set", "checkpoint_seconds=0")
     message = refuse(*again.split(), *settings, "--out", "run")
-    assert "Choose another folder with --out. Resume with: rectifier train --resume run\n" in message
+    assert "Choose another folder with --out.\nResume with: rectifier train --resume run\n" in message
 
     resumed = succeed("train", "--resume", "run")
     assert resumed.stdout == succeed("evaluate", unbroken).stdout
@@ -236,7 +236,7 @@ def test_divergence_says_what_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
     spoil_step(monkeypatch, 2, images=float("nan"))
     result = run(*SHORT)
     assert result.exit_code == 2
-    assert "rectifier train --config run/config.json --lr RATE --set clip=1 --out ANOTHER\n" in result.stderr
+    assert "rectifier train --config run/config.json --lr RATE --set clip=1 --out DIR\n" in result.stderr
     assert "Resume with" not in result.stderr
 
 

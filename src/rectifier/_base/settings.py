@@ -65,12 +65,14 @@ class Settings:
         "Data set: a name, with options as in cifar100:imb=1, a CSV or Parquet table,"
         " a folder with one subfolder per class, or a store.",
     )
-    images: Folder | None = _setting(None, "Folder that the image paths of a table start from.", identity=False)
+    images: Folder | None = _setting(None, "Folder that a table's image paths are relative to.", identity=False)
     data_root: Folder | None = _setting(
         None, "Folder that holds the named data sets.", none="RECTIFIER_DATA, else ./data", identity=False
     )
     data_options: Options = _setting(dict, "Options of the data reader, each as data.NAME=VALUE.")
-    split_seed: Natural | None = _setting(None, "Seed of the split that the reader draws.", none="the reader's own")
+    split_seed: Natural | None = _setting(
+        None, "Seed of what the data reader draws, such as the split.", none="the reader's own"
+    )
     resplit: Flag = _setting(False, "Draw a new split for each seed. Ignores split_seed.")
     size: Size | None = _setting(
         None, "Image size: HEIGHTxWIDTH, or one number for squares.", none="the network's published size"
@@ -89,15 +91,17 @@ class Settings:
     batch_size: Count = _setting(128, "Images per batch, over all devices together.")
     seed: Seed = _setting(0, "Seed of weights, sample order and augmentation.", identity=False)
     optimizer: Annotated[str, OneOf("sgd", "adamw")] = _setting("sgd", "Optimizer.")
-    lr: Positive | None = _setting(None, "Learning rate.", none="the network's, over the root of the number of labels")
+    lr: Positive | None = _setting(
+        None, "Learning rate.", none="the network's, divided by the root of the number of labels"
+    )
     momentum: Momentum = _setting(0.9, "Momentum of SGD.")
     nesterov: Flag = _setting(False, "Use Nesterov momentum in SGD.")
     weight_decay: NonNegative = _setting(5e-4, "Weight decay of all weights.")
     schedule: Annotated[str, OneOf("cosine", "step", "constant")] = _setting("cosine", "Learning rate schedule.")
     milestones: Milestones = _setting((0.5, 0.75), "Fractions of training at which schedule=step lowers the rate.")
     decay: Share = _setting(0.1, "Factor on the rate at each milestone of schedule=step.")
-    warmup: NonNegative = _setting(0.0, "Epochs in which the learning rate rises to its full value.")
-    clip: Positive | None = _setting(None, "Largest norm of a gradient; clips larger ones.", none="no clipping")
+    warmup: NonNegative = _setting(0.0, "Epochs of linear warm-up of the learning rate.")
+    clip: Positive | None = _setting(None, "Clip gradients to this norm.", none="no clipping")
     accumulate: Count = _setting(1, "Batches whose gradients are averaged for one optimizer step.")
     drop_last: Flag = _setting(False, "Skip the last batch of an epoch if it is not full.")
     padding: Natural | None = _setting(
@@ -108,7 +112,9 @@ class Settings:
     )
 
     validate_every: Count = _setting(1, "Epochs between validations.")
-    patience: Count | None = _setting(None, "Stop after this many validations without a gain.", none="never stop early")
+    patience: Count | None = _setting(
+        None, "Stop after this many validations without improvement.", none="never stop early"
+    )
     select: Annotated[str, OneOf("argmax", "prior", "last")] = _setting(
         "argmax", "Epoch to keep: the best on validation under this decision rule, or the last."
     )

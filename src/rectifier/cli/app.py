@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,68 +64,40 @@ def show(result: Any, as_json: bool, view: Callable[[int], Any]) -> None:
 
 
 @contextmanager
-def with_resume_hint(run: Path | None = None, *, is_new: bool = False) -> Iterator[None]:
-    """Say how to resume or mend the training inside when it is interrupted or fails.
+def with_resume_hint(*runs: Path, is_new: bool = False) -> Iterator[None]:
+    """Say what to type next when the work on these runs is interrupted or fails.
 
-    ``run`` is the folder of the one run that is trained, ``is_new`` if it starts there. With several runs, the same
-    command resumes all.
+    ``is_new`` if a run starts in its folder. Without runs, the same command resumes the work.
     """
     from rectifier.training.engine.interrupt import Stopped
 
-    taken = run is not None and (run.is_file() or (run.is_dir() and any(run.iterdir())))
+    taken = is_new and any(run.is_file() or (run.is_dir() and any(run.iterdir())) for run in runs)
     try:
         yield
-    except Stopped as stopped:
-        console.say(f"{stopped} {_how_to_resume(run)}")
-        raise typer.Exit(128 + stopped.number) from None
-    except KeyboardInterrupt:  # the second Ctrl-C, which does not wait for a checkpoint
-        console.say(f"Interrupted. {_how_to_resume(run)}")
-        raise typer.Exit(130) from None
+    except (Stopped, KeyboardInterrupt) as stopped:  # a second Ctrl-C does not wait for a checkpoint
+        again = f"Run the same command again{'.' if runs else ' to resume.'}"
+        console.say(" ".join([str(stopped) or "Interrupted.", *(_resume_commands(runs) or [again])]))
+        raise typer.Exit(128 + getattr(stopped, "number", 2)) from None
     except Exception as error:
-        hints = [_hint(error, run), _hint_about_folder(run, taken) if run and is_new else None]
-        if hint := next(filter(None, hints), None):
+        for hint in _hints(error, runs, taken):
             error.add_note(hint)
         raise
 
 
-@contextmanager
-def with_unfinished_hint(*runs: Path) -> Iterator[None]:
-    """Add to errors inside how to finish those of these runs that are not finished."""
-    try:
-        yield
-    except USER_ERRORS as error:
-        for run in filter(_is_unfinished, runs):
-            error.add_note(_how_to_resume(run))
-        raise
-
-
-def _hint(error: Exception, run: Path | None) -> str | None:
+def _hints(error: Exception, runs: Sequence[Path], taken: bool) -> list[str]:
     from rectifier.training import BusyError
 
     if isinstance(error, BusyError):
-        return "Wait until it is finished, or choose another folder with --out."
+        return ["Wait until it is finished, or choose another folder with --out."]
     if isinstance(error, FloatingPointError):
-        start = "" if run is None else f"rectifier train --config {shlex.quote(str(run / 'config.json'))} "
-        return f"Try a smaller learning rate or clipped gradients: {start}--lr RATE --set clip=1 --out ANOTHER"
-    return None
+        replay = [f"rectifier train --config {shlex.quote(str(run / 'config.json'))} " for run in runs]
+        return [f"Try a smaller learning rate or clipped gradients: {''.join(replay)}--lr RATE --set clip=1 --out DIR"]
+    return [*(["Choose another folder with --out."] if taken else []), *_resume_commands(runs)]
 
 
-def _hint_about_folder(run: Path, taken: bool) -> str | None:
-    """Return what to do about the folder of a run that failed. ``taken``: it was not empty before."""
-    choose = "Choose another folder with --out. " if taken else ""
-    return f"{choose}{_how_to_resume(run) if _is_unfinished(run) else ''}".strip() or None
-
-
-def _how_to_resume(run: Path | None) -> str:
-    if run is None:
-        return "Run the same command again to resume."
-    if _is_unfinished(run):
-        return f"Resume with: rectifier train --resume {shlex.quote(str(run))}"
-    return "Nothing was written; run the same command again."
-
-
-def _is_unfinished(run: Path) -> bool:
-    return (run / "config.json").is_file() and not (run / "metrics.json").is_file()
+def _resume_commands(runs: Sequence[Path]) -> list[str]:
+    unfinished = [run for run in runs if (run / "config.json").is_file() and not (run / "metrics.json").is_file()]
+    return [f"Resume with: rectifier train --resume {shlex.quote(str(run))}" for run in unfinished]
 
 
 app = typer.Typer(

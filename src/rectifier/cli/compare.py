@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from rectifier._base import console
 from rectifier.cli import options
-from rectifier.cli.app import app, show, with_resume_hint, with_unfinished_hint
+from rectifier.cli.app import app, show, with_resume_hint
 
 
 @app.command(
@@ -19,7 +19,7 @@ from rectifier.cli.app import app, show, with_resume_hint, with_unfinished_hint
     "[bold]rectifier compare runs/*[/]\n\n"
     "[bold]rectifier compare --data digits --network mlp --methods ce,crl:eta=0.5 --out comparison[/]"
 )
-@options.takes_settings(*options.RUN_SETTINGS)
+@options.takes_settings(*options.RUN_SETTINGS, panel="Settings of the runs")
 def compare(
     context: typer.Context,
     given: dict[str, Any],
@@ -56,7 +56,7 @@ def compare(
     if runs:
         if others := options.other_options(context, but=("runs", "out", "baseline", "rule", "as_json", "every")):
             raise ValueError(f"Finished runs keep their settings. Remove {others[0]}, or the folders of the runs.")
-        with with_unfinished_hint(*runs):
+        with with_resume_hint(*runs):
             result = compare_runs(runs, baseline)
     else:
         if out is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer import Option
 
-from rectifier.cli.app import app, show, with_unfinished_hint
+from rectifier.cli.app import app, show, with_resume_hint
 from rectifier.cli.options import AsJson, RunFolder
 
 
@@ -24,6 +24,6 @@ def evaluate(
     from rectifier.training.run.results import evaluate as score
 
     check.raise_all([check.choice("--part", part, ("test", "validation"))])
-    with with_unfinished_hint(run):
+    with with_resume_hint(run):
         metrics = score(run, posthoc)
     show(metrics, as_json, lambda _: view(metrics, part, every=every))

@@ -16,7 +16,7 @@ KINDS = ("methods", "networks", "data", "presets", "settings")
 
 @app.command("list", epilog="Example: [bold]rectifier list methods[/]")
 def list_(
-    kind: str | None = Argument(None, metavar="[KIND]", help=f"One of {', '.join(KINDS)}.", show_default="all"),
+    kind: str | None = Argument(None, metavar="[KIND]", help=f"One of {', '.join(KINDS)}. \\[default: all]"),
     as_json: AsJson = False,
 ) -> None:
     """List methods, networks, data sets, presets and settings, with their options and defaults."""

@@ -35,7 +35,9 @@ Together = Annotated[int | None, Option(help="Runs to train at the same time on 
 AsJson = Annotated[bool, Option("--json", help="Print JSON only.")]
 
 
-def takes_settings(*names: str, required: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_settings(
+    *names: str, required: str = "", panel: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each of these settings. It receives those on the command line as ``given``."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,28 +47,27 @@ def takes_settings(*names: str, required: str = "") -> Callable[[Callable[..., N
             command(**arguments, given={name: value for name, value in values.items() if value is not None})
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
-        options = [_setting_option(name, name == required) for name in names]
-        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *options)]
-        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        parameters = [*(_setting_option(name, name == required, panel) for name in SETTINGS if name in names), *own]
+        wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        )
         wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
         return wrapped
 
     return decorated
 
 
-def _setting_option(name: str, required: bool) -> inspect.Parameter:
+def _setting_option(name: str, required: bool, panel: str | None) -> inspect.Parameter:
     setting = SETTINGS[name]
-    default = f" \\[default: {setting.default_text}]" if setting.default_text else ""
     option = Option(
+        ... if required else None,
         f"--{name.replace('_', '-')}",
         metavar={"a path": "DIR", "a name or a path": "DATA"}.get(setting.wanted),
-        help=setting.help + default,
-        show_default=False,
-        rich_help_panel="Settings",
+        help=setting.help + (f" \\[default: {setting.default_text}]" if setting.default_text else ""),
+        rich_help_panel=panel,
     )
     kind = setting.kind if required else setting.kind | None
-    missing = inspect.Parameter.empty if required else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=missing, annotation=Annotated[kind, option])
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
 def other_options(context: typer.Context, but: tuple[str, ...]) -> list[str]:

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from rectifier._base import console
 from rectifier._base.settings import SETTINGS
-from rectifier.cli.app import app, with_unfinished_hint
+from rectifier.cli.app import app, with_resume_hint
 from rectifier.cli.options import RunFolder
 
 
@@ -35,7 +35,7 @@ def predict(
     if out is not None:
         check_writable(out)
     options: dict[str, Any] = {"rule": rule, "root": root, "calibrated": calibrated}
-    with with_unfinished_hint(run):
+    with with_resume_hint(run):
         table = predict_images(run, images, batch_size=batch_size, device=accelerator, **options)
     console.say(f"Decision rule: {table.rule}, {table.why}.")
     for name, reason in table.unreadable:

@@ -19,7 +19,7 @@ from rectifier.cli.app import app, show, with_resume_hint
     "[bold]rectifier train --preset cifar100 --data-root DIR --out runs/cifar[/]\n\n"
     "[bold]rectifier train --resume runs/first[/]"
 )
-@options.takes_settings(*options.RUN_SETTINGS, "method", "seed")
+@options.takes_settings(*options.RUN_SETTINGS, "method", "seed", panel="Settings of the run")
 def train(
     context: typer.Context,
     given: dict[str, Any],
@@ -43,7 +43,7 @@ def train(
             raise ValueError(
                 f"A resumed run keeps its settings. Remove {others[0]}, or start a new run without --resume."
             )
-        with with_resume_hint(resume):
+        with with_resume_hint():
             run = work.resume(resume, step=given.get("step"))
     else:
         if out is None:
