@@ -190,7 +190,7 @@ def images_of(folder: Path, classes: dict[str, int]) -> Path:
         ({"accelerator": "cuda"}, r"Expected accelerator to be one that this machine has, but got 'cuda'"),
         ({"eta": -1}, "Expected eta to be a number of at least 0, but got -1"),
         ({"ratio": 1000}, "Expected ratio to be from 1"),
-        ({"epohcs": 3}, r"but got 'epohcs'\. Did you mean 'epochs'\?"),
+        ({"epohcs": 3}, r"'epohcs' is neither .*\. Did you mean 'epochs'\?"),
         ({"drop_last": True, "batch_size": 5000}, "Expected an epoch to be of at least one batch of 5000"),
         ({"nesterov": True, "momentum": 0}, "nesterov needs momentum, but momentum is 0"),
         ({"padding": 100}, "Expected padding to be below 8"),
