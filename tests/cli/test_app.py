@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import rectifier
 from helpers.command_line import PROGRAM, Photos, refuse, run
-from rectifier.cli.app import VERBS
+from rectifier.cli.app import VERBS, app
 from rectifier.data.dataset import ImageData
+
+
+def test_every_verb_and_option_has_a_help_text() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert sorted(commands) == sorted(VERBS)
+    for name, command in commands.items():
+        assert command.help, name
+        assert not [one.name for one in command.params if not one.help and one.name != "help"], name
 
 
 def test_version() -> None:

@@ -59,9 +59,10 @@ class Config(Settings):
                 owner, option = _owner(values, key)
             except ValueError as error:
                 complaints.append(str(error))
-            else:
-                read = value if owner == "data" else _option_value(value)
-                values[f"{owner}_options"] = {**values[f"{owner}_options"], option: read}
+                continue
+            own = values[f"{owner}_options"]
+            if isinstance(own, Mapping):  # if not, the config says so
+                values[f"{owner}_options"] = {**own, option: value if owner == "data" else _option_value(value)}
         if complaints:
             check.raise_all(dict.fromkeys([*complaints, *_field_complaints(values)]))
         return replace(self, **values)
