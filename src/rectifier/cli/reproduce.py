@@ -50,7 +50,7 @@ def reproduce(
         None, metavar="DIR", help="Folder of the experiments. \\[default: the checkout's]"
     ),
 ) -> None:
-    """Reproduce tables and figures of the paper: train missing runs, and show both results side by side."""
+    """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""
     from rectifier._base import check
     from rectifier.reproduce import find_experiments, load_experiment
     from rectifier.reproduce.request import Request, only_what_each_has
