@@ -9,14 +9,14 @@ READY := $(VENV)/.ready
 .PHONY: help demo test check bench docs numbers format clean
 
 help:
-	@echo "make demo    train four methods on imbalanced digits and compare them (half a minute)"
-	@echo "make test    run every test"
-	@echo "make check   check formatting, lint, types, documentation and its examples"
-	@echo "make bench   time the loss and its alternatives"
-	@echo "make docs    build the documentation into docs/_build/html"
-	@echo "make numbers write the numbers of README.md and docs/ from results/"
-	@echo "make format  let ruff fix what it can"
-	@echo "make clean   remove the virtual environment and everything built"
+	@echo "make demo     Train four methods on imbalanced digits and compare them (half a minute)."
+	@echo "make test     Run all tests."
+	@echo "make check    Check formatting, lint, types, documentation and its examples, as CI does."
+	@echo "make bench    Time the loss and its alternatives."
+	@echo "make docs     Build the documentation into docs/_build/html."
+	@echo "make numbers  Write the numbers of README.md and docs/ from results/."
+	@echo "make format   Fix formatting and lint with ruff."
+	@echo "make clean    Remove the virtual environment and all build output."
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -12,109 +12,75 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rectifier._base.console import quiet
-    from rectifier.data.dataset import ImageData
-    from rectifier.data.loader import Loader
-    from rectifier.data.sources import open_data
-    from rectifier.data.store import build_store
-    from rectifier.evaluation.metrics import ClassBalancedAccuracy, class_balanced_accuracy
-    from rectifier.evaluation.rules.offsets import ThresholdAdjustment
-    from rectifier.labels.imbalance import (
-        class_counts,
-        exponential_profile,
-        imbalance_measure,
-        imbalance_ratio,
-        minority_classes,
-        power_law_profile,
-        step_profile,
-    )
-    from rectifier.labels.space import LabelSpace
-    from rectifier.losses.crl.loss import ClassRectificationLoss, class_rectification_loss
-    from rectifier.losses.rectified_cross_entropy import LossParts, RectifiedCrossEntropy
-    from rectifier.networks.registry import build_network
-    from rectifier.report.comparison import compare_runs
-    from rectifier.training import resume, train
-    from rectifier.training.config import Config
-    from rectifier.training.predict import predict_images
-    from rectifier.training.presets import preset
-    from rectifier.training.run.folder import Run
-    from rectifier.training.run.results import evaluate
-
 __version__ = "0.1.0"
 
-__all__ = [
-    "ClassBalancedAccuracy",
-    "ClassRectificationLoss",
-    "Config",
-    "ImageData",
-    "LabelSpace",
-    "Loader",
-    "LossParts",
-    "RectifiedCrossEntropy",
-    "Run",
-    "ThresholdAdjustment",
-    "build_network",
-    "build_store",
-    "class_balanced_accuracy",
-    "class_counts",
-    "class_rectification_loss",
-    "compare_runs",
-    "evaluate",
-    "exponential_profile",
-    "imbalance_measure",
-    "imbalance_ratio",
-    "minority_classes",
-    "open_data",
-    "power_law_profile",
-    "predict_images",
-    "preset",
-    "quiet",
-    "resume",
-    "step_profile",
-    "train",
-]
-
-# Names are imported when they are first asked for: the command line answers, and processes that only decode images
-# start, without waiting seconds for torch.
-_HOMES = {
-    "ClassBalancedAccuracy": "evaluation.metrics",
-    "ClassRectificationLoss": "losses.crl.loss",
-    "Config": "training.config",
-    "ImageData": "data.dataset",
-    "LabelSpace": "labels.space",
-    "Loader": "data.loader",
-    "LossParts": "losses.rectified_cross_entropy",
-    "RectifiedCrossEntropy": "losses.rectified_cross_entropy",
-    "Run": "training.run.folder",
-    "ThresholdAdjustment": "evaluation.rules.offsets",
-    "build_network": "networks.registry",
-    "build_store": "data.store",
-    "class_balanced_accuracy": "evaluation.metrics",
-    "class_counts": "labels.imbalance",
-    "class_rectification_loss": "losses.crl.loss",
-    "compare_runs": "report.comparison",
-    "evaluate": "training.run.results",
-    "exponential_profile": "labels.imbalance",
-    "imbalance_measure": "labels.imbalance",
-    "imbalance_ratio": "labels.imbalance",
-    "minority_classes": "labels.imbalance",
-    "open_data": "data.sources",
-    "power_law_profile": "labels.imbalance",
-    "predict_images": "training.predict",
-    "preset": "training.presets",
-    "quiet": "_base.console",
-    "resume": "training",
-    "step_profile": "labels.imbalance",
-    "train": "training",
+# Public names and their modules. A name is imported on first use, so that the command line answers, and processes that
+# only decode images start, without waiting seconds for torch.
+_MODULES = {
+    "_base.console": ["quiet"],
+    "data.dataset": ["ImageData"],
+    "data.loader": ["Loader"],
+    "data.sources": ["open_data"],
+    "data.store": ["build_store"],
+    "evaluation.metrics": ["ClassBalancedAccuracy", "class_balanced_accuracy"],
+    "evaluation.rules.offsets": ["ThresholdAdjustment"],
+    "labels.imbalance": [
+        *("class_counts", "exponential_profile", "imbalance_measure", "imbalance_ratio", "minority_classes"),
+        *("power_law_profile", "step_profile"),
+    ],
+    "labels.space": ["LabelSpace"],
+    "losses.crl.loss": ["ClassRectificationLoss", "class_rectification_loss"],
+    "losses.rectified_cross_entropy": ["LossParts", "RectifiedCrossEntropy"],
+    "networks.registry": ["build_network"],
+    "report.comparison": ["compare_runs"],
+    "training": ["resume", "train"],
+    "training.config": ["Config"],
+    "training.predict": ["predict_images"],
+    "training.presets": ["preset"],
+    "training.run.folder": ["Run"],
+    "training.run.results": ["evaluate"],
 }
+_HOMES = {name: f"rectifier.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOMES)
+
+if TYPE_CHECKING:  # the same names for type checkers and editors; a test compares the two
+    from rectifier._base.console import quiet as quiet
+    from rectifier.data.dataset import ImageData as ImageData
+    from rectifier.data.loader import Loader as Loader
+    from rectifier.data.sources import open_data as open_data
+    from rectifier.data.store import build_store as build_store
+    from rectifier.evaluation.metrics import ClassBalancedAccuracy as ClassBalancedAccuracy
+    from rectifier.evaluation.metrics import class_balanced_accuracy as class_balanced_accuracy
+    from rectifier.evaluation.rules.offsets import ThresholdAdjustment as ThresholdAdjustment
+    from rectifier.labels.imbalance import class_counts as class_counts
+    from rectifier.labels.imbalance import exponential_profile as exponential_profile
+    from rectifier.labels.imbalance import imbalance_measure as imbalance_measure
+    from rectifier.labels.imbalance import imbalance_ratio as imbalance_ratio
+    from rectifier.labels.imbalance import minority_classes as minority_classes
+    from rectifier.labels.imbalance import power_law_profile as power_law_profile
+    from rectifier.labels.imbalance import step_profile as step_profile
+    from rectifier.labels.space import LabelSpace as LabelSpace
+    from rectifier.losses.crl.loss import ClassRectificationLoss as ClassRectificationLoss
+    from rectifier.losses.crl.loss import class_rectification_loss as class_rectification_loss
+    from rectifier.losses.rectified_cross_entropy import LossParts as LossParts
+    from rectifier.losses.rectified_cross_entropy import RectifiedCrossEntropy as RectifiedCrossEntropy
+    from rectifier.networks.registry import build_network as build_network
+    from rectifier.report.comparison import compare_runs as compare_runs
+    from rectifier.training import resume as resume
+    from rectifier.training import train as train
+    from rectifier.training.config import Config as Config
+    from rectifier.training.predict import predict_images as predict_images
+    from rectifier.training.presets import preset as preset
+    from rectifier.training.run.folder import Run as Run
+    from rectifier.training.run.results import evaluate as evaluate
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'rectifier' has no attribute {name!r}")
-    return getattr(import_module(f"rectifier.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *_HOMES])

@@ -1,4 +1,4 @@
-"""``python -m rectifier``."""
+"""The command line as ``python -m rectifier``."""
 
 from rectifier.cli import main
 

@@ -159,7 +159,7 @@ def test_the_page_on_methods_names_all_of_them() -> None:
         ({"method": "lmle", "rounds": 2.5}, "rounds to be a positive integer"),
         ({"method": "lmle", "epochs": 1}, "epochs to be enough for a round after the share 0.2 that is pre-training"),
         ({"method": "ldam-drw", "epochs": 4}, "epochs to be enough for an epoch after the share 0.8 of training"),
-        ({"method": "lmle", "patience": 3}, "patience to be none for lmle, whose classifier validation cannot judge"),
+        ({"method": "lmle", "patience": 3}, "lmle takes no patience: validation cannot judge its classifier"),
         ({"method": "crt", "retrain_epochs": 0}, "retrain_epochs to be a positive integer, but got 0"),
         ({"method": "crl", "rectify_from": 0.9, "epochs": 2}, "epochs to be enough for an epoch after the share 0.9"),
         ({"method": "lmle", "pretrain": 2}, "pretrain to be a share from 0 to 1, but got 2"),

@@ -1,4 +1,4 @@
-"""What long work says while it runs: a line here and there, and a progress bar. Everything goes to stderr.
+"""Messages and progress bars of long work, on stderr.
 
 ``with quiet():`` silences both, and so does the environment variable ``RECTIFIER_QUIET``.
 """
@@ -22,7 +22,7 @@ def is_quiet() -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Say nothing and show no bar inside this block."""
+    """Print no message and show no progress bar inside this block."""
     global _silenced
     _silenced += 1
     try:
@@ -32,7 +32,7 @@ def quiet() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Write one line for the person who waits."""
+    """Print one line."""
     if not is_quiet():
         from rich.console import Console
 
@@ -41,7 +41,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Give a progress display with bar, share done and time left."""
+    """Show a progress bar with the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,10 +1,11 @@
-"""The command line: ``rectifier VERB``. Each verb is a thin face of Python functions that do the same.
+"""The command line, ``rectifier VERB``: one file per verb, each a thin layer over Python functions.
 
 Heavy modules are imported inside the commands, so that ``rectifier --help`` answers at once. Results go to stdout;
 notes, progress and errors go to stderr.
 """
 
-from rectifier.cli import data, demo, listing, reproducing, training  # noqa: F401  each adds its verbs
+# Each module adds its verb.
+from rectifier.cli import compare, demo, evaluate, list, predict, profile, reproduce, store, train  # noqa: F401
 from rectifier.cli.app import app, main
 
 __all__ = ["app", "main"]

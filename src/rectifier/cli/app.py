@@ -1,11 +1,17 @@
-"""What all verbs share: the application, and what becomes of errors and interruptions."""
+"""What all verbs share: the application, and how it reports errors and interruptions."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 import rectifier
@@ -16,7 +22,7 @@ USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, Floatin
 
 
 class _Verbs(TyperGroup):
-    """The verbs, and what becomes of their errors: one message on stderr and exit code 2, without a traceback."""
+    """The verbs. Their errors become one message on stderr and exit code 2, without a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=VERBS.index)
@@ -25,10 +31,10 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            console.say("Interrupted. What is done is kept; the same command goes on from there.")
+            console.say("Interrupted. Finished work is saved; run the same command again to continue.")
             raise typer.Exit(130) from None
         except USER_ERRORS as error:
-            # A pipe that was closed, as by `| head`, is not an error of the user; the library ends quietly then.
+            # Closing the pipe, as `| head` does, is not an error of the user; the library ends quietly then.
             if ctx.params["traceback"] or isinstance(error, BrokenPipeError):
                 raise
             _complain(error)
@@ -42,7 +48,56 @@ def _complain(error: Exception) -> None:
     message = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         message = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
-    Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
+    lines = "\n".join([message, *getattr(error, "__notes__", ())])
+    Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), lines), soft_wrap=True)
+
+
+def show(result: Any, as_json: bool, view: Callable[[int], Any]) -> None:
+    """Print a result to stdout: as JSON, or as what ``view`` makes of it at a terminal's width."""
+    from rich.console import Console
+
+    if as_json:
+        typer.echo(json.dumps(result, allow_nan=False, indent=1))
+    else:
+        screen = Console(highlight=False)
+        screen.print(view(screen.width))
+
+
+@contextmanager
+def with_resume_hint(*runs: Path, is_new: bool = False) -> Iterator[None]:
+    """Say what to type next when the work on these runs is interrupted or fails.
+
+    ``is_new`` if a run starts in its folder. Without runs, the same command resumes the work.
+    """
+    from rectifier.training.engine.interrupt import Stopped
+
+    taken = is_new and any(run.is_file() or (run.is_dir() and any(run.iterdir())) for run in runs)
+    try:
+        yield
+    except (Stopped, KeyboardInterrupt) as stopped:  # a second Ctrl-C does not wait for a checkpoint
+        again = f"Run the same command again{'.' if runs else ' to resume.'}"
+        console.say(" ".join([str(stopped) or "Interrupted.", *(_resume_commands(runs) or [again])]))
+        raise typer.Exit(128 + getattr(stopped, "number", 2)) from None
+    except Exception as error:
+        for hint in _hints(error, runs, taken):
+            error.add_note(hint)
+        raise
+
+
+def _hints(error: Exception, runs: Sequence[Path], taken: bool) -> list[str]:
+    from rectifier.training import BusyError
+
+    if isinstance(error, BusyError):
+        return ["Wait until it is finished, or choose another folder with --out."]
+    if isinstance(error, FloatingPointError):
+        replay = [f"rectifier train --config {shlex.quote(str(run / 'config.json'))} " for run in runs]
+        return [f"Try a smaller learning rate or clipped gradients: {''.join(replay)}--lr RATE --set clip=1 --out DIR"]
+    return [*(["Choose another folder with --out."] if taken else []), *_resume_commands(runs)]
+
+
+def _resume_commands(runs: Sequence[Path]) -> list[str]:
+    unfinished = [run for run in runs if (run / "config.json").is_file() and not (run / "metrics.json").is_file()]
+    return [f"Resume with: rectifier train --resume {shlex.quote(str(run))}" for run in unfinished]
 
 
 app = typer.Typer(
@@ -72,11 +127,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _everywhere(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", envvar="RECTIFIER_TRACEBACK", help="Show where an error came from.")
-    ] = False,
+    version: bool = Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+    traceback: bool = Option(
+        False, "--traceback", envvar="RECTIFIER_TRACEBACK", help="Show the traceback of an error."
+    ),
 ) -> None:
     pass

@@ -1,65 +1,125 @@
-"""The options that several verbs share, and the data they describe."""
+"""Options that several verbs share. Options that are settings of a run come from their declaration."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-DataSpec = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        metavar="SPEC",
-        help="digits, shapes, cifar10, cifar100, celeba, deepfashion, xdomain or fashion, with options as in"
-        " cifar100:imb=1; a CSV or Parquet table; a folder per class; or a store.",
-    ),
+from rectifier._base.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from rectifier.training.config import Config
+
+RUN_SETTINGS = (
+    *("data", "images", "data_root", "network", "epochs", "batch_size", "lr"),
+    *("devices", "nodes", "accelerator", "precision", "step"),
+)
+
+RunFolder = Annotated[Path, Argument(metavar="RUN", help="Folder of a finished run.")]
+PresetName = Annotated[str | None, Option(help="Start from a preset. See: rectifier list presets.")]
+ConfigFile = Annotated[
+    Path | None, Option(metavar="FILE", help="Start from the config.json of a run. Other options override it.")
 ]
-Images = Annotated[
-    Path | None, typer.Option("--images", metavar="DIR", help="The folder that a table's image paths start from.")
-]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option("--data-root", metavar="DIR", envvar="RECTIFIER_DATA", help="The folder that holds the data sets."),
-]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of what the reader draws, such as a split.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="An option of the reader, such as missing=NA; may be repeated. docs/data.md lists them.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
+_ANY = "Set any setting, or an option of method, network or data. Repeatable. See: rectifier list settings."
+Set = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_ANY)]
+ReaderSeed = Annotated[int | None, Option(help=SETTINGS["split_seed"].help)]
+_READER = "Set an option of the data reader, such as missing=NA. Repeatable. docs/data.md lists all."
+ReaderSet = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_READER)]
+Together = Annotated[int | None, Option(help="Runs to train at the same time on one GPU. \\[default: 8; 1 on a CPU]")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON only.")]
 
 
-def open_described(
-    data: str, images: Path | None, root: Path | None, seed: int | None, settings: list[str] | None
-) -> Any:
-    """Open the data that the options of a command line describe."""
-    from rectifier._base import check
+def takes_settings(
+    *names: str, required: str = "", panel: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each of these settings. It receives those on the command line as ``given``."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def wrapped(**arguments: Any) -> None:
+            values = {name: arguments.pop(name) for name in names}
+            command(**arguments, given={name: value for name, value in values.items() if value is not None})
+
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
+        parameters = [*(_setting_option(name, name == required, panel) for name in SETTINGS if name in names), *own]
+        wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        )
+        wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+        return wrapped
+
+    return decorated
+
+
+def _setting_option(name: str, required: bool, panel: str | None) -> inspect.Parameter:
+    setting = SETTINGS[name]
+    option = Option(
+        ... if required else None,
+        f"--{name.replace('_', '-')}",
+        metavar={"a path": "DIR", "a name or a path": "DATA"}.get(setting.wanted),
+        help=setting.help + (f" \\[default: {setting.default_text}]" if setting.default_text else ""),
+        rich_help_panel=panel,
+    )
+    kind = setting.kind if required else setting.kind | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+
+
+def other_options(context: typer.Context, but: tuple[str, ...]) -> list[str]:
+    """Return the options on the command line, except some; those that the environment sets do not count."""
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in but
+        and getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
+    ]
+
+
+def build_config(given: dict[str, Any], preset: str | None, file: Path | None, settings: list[str] | None) -> Config:
+    """Build a config: a preset or a file, then options, then ``--set``."""
+    from rectifier.training import presets
+    from rectifier.training.config import Config
+
+    overrides = {**given, **parsed_settings(settings)}
+    if preset and file:
+        raise ValueError("Give either --preset or --config, not both.")
+    if preset:
+        start = presets.preset(preset)
+    elif file:
+        start = Config.from_file(file)
+    elif "data" in overrides:
+        start = Config(overrides["data"])
+    else:
+        raise ValueError("Give --data: a data set's name, a table or a folder. Or start from --preset or --config.")
+    return start.with_settings(overrides)
+
+
+def open_described(given: dict[str, Any], seed: int | None, settings: list[str] | None) -> Any:
+    """Open the data that a command line describes."""
     from rectifier.data import sources
 
     options: dict[str, Any] = parsed_settings(settings)
-    if reserved := {"spec", "root"} & set(options):
-        check.fail("--set", "an option of the reader", f"{reserved.pop()} (--data and --data-root say that)")
-    given: dict[str, Any] = {"images": images, "seed": seed}  # these may come either way
-    given |= {key: sources.literal(options.pop(key)) for key in ("images", "seed") if key in options}
-    return sources.open_data(data, root=root, **given, **options)
+    for key, flag in {"spec": "--data", "root": "--data-root"}.items():
+        if key in options:
+            raise ValueError(f"{key} is not an option of the reader. Give it as {flag}.")
+    either: dict[str, Any] = {"images": given.get("images"), "seed": seed}  # these may come either way
+    either |= {key: sources.literal(options.pop(key)) for key in ("images", "seed") if key in options}
+    return sources.open_data(given["data"], root=given.get("data_root"), **either, **options)
 
 
 def parsed_settings(settings: list[str] | None) -> dict[str, str]:
-    """Take ``KEY=VALUE`` apart."""
-    from rectifier._base import check
-
+    """Split ``KEY=VALUE``."""
     options: dict[str, str] = {}
     for setting in settings or []:
-        key, equals, value = setting.partition("=")
-        if not (equals and key.strip()):
-            check.fail("--set", "KEY=VALUE", repr(setting))
-        if key.strip() in options:
-            check.fail("--set", "given once for each key (several values are listed with commas)", repr(setting))
-        options[key.strip()] = value.strip()
+        key, equals, value = (part.strip() for part in setting.partition("="))
+        if not (equals and key):
+            raise ValueError(f"Expected --set to be KEY=VALUE, but got {setting!r}.")
+        if key in options:
+            raise ValueError(f"--set gives {key} twice. Separate several values by commas.")
+        options[key] = value
     return options

@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from rectifier._base import check, console
+from rectifier._base.settings import SETTINGS
 from rectifier.data.dataset import PARTS, ImageData, Pixels
 from rectifier.data.decode import UnreadableError, decode
 from rectifier.data.folder import is_hidden
@@ -36,7 +37,7 @@ from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import find_method, needed_of_network
 from rectifier.networks.registry import build_network
-from rectifier.training.config import ACCELERATORS, Config
+from rectifier.training.config import Config
 from rectifier.training.engine.devices import make_fabric
 from rectifier.training.engine.predict import outputs
 from rectifier.training.run.atomic import write_bytes
@@ -134,7 +135,7 @@ def predict_images(
     run = Run.open(run)
     check.raise_all(
         [
-            check.choice("device", device, ACCELERATORS),
+            check.choice("device", device, SETTINGS["accelerator"].choices),
             check.that("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
         ]
     )

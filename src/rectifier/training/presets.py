@@ -1,7 +1,7 @@
-"""PRESETS: settings to begin with, by name. Those of the paper's benchmarks are the paper's.
+"""PRESETS: named sets of settings to start from. Those named after the paper's benchmarks follow the paper.
 
-The paper states rate, weight decay, momentum, batch size and epochs. It does not state a schedule; ours falls as a
-cosine. Where it does not speak of augmentation there is none, but on CIFAR the usual shifts and mirrored images.
+The paper states learning rate, weight decay, momentum, batch size and epochs. It states no schedule; we use a cosine.
+It states no augmentation; we use none, except the usual shifts and flips on CIFAR.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rectifier.training.config import Config
 
 @dataclass(frozen=True)
 class Preset:
-    """Some settings of a ``Config``, and one line about them."""
+    """Some settings of a ``Config``, and a line that describes them."""
 
     about: str
     settings: dict[str, Any]
@@ -25,9 +25,14 @@ def _paper(about: str, **settings: Any) -> Preset:
     return Preset(about, {"optimizer": "sgd", "momentum": 0.9, "schedule": "cosine", **settings})
 
 
+_CIFAR = {
+    **{"network": "resnet32", "method": "crl", "lr": 0.1, "weight_decay": 0.0005},
+    **{"batch_size": 256, "epochs": 200, "validate_every": 5},
+}
+
 PRESETS: dict[str, Preset] = {
     "celeba": _paper(
-        "CelebA in the paper: DeepID2, 921 epochs",
+        "CelebA as in the paper: DeepID2, 921 epochs",
         data="celeba",
         network="deepid2",
         lr=0.001,
@@ -39,7 +44,7 @@ PRESETS: dict[str, Preset] = {
         validate_every=10,
     ),
     "xdomain": _paper(
-        "X-Domain in the paper: MTCT, 256 epochs (there from ImageNet's weights)",
+        "X-Domain as in the paper: MTCT, 256 epochs (the paper starts from ImageNet weights)",
         data="xdomain",
         network="mtct",
         lr=0.001,
@@ -50,7 +55,7 @@ PRESETS: dict[str, Preset] = {
         flip=False,
     ),
     "deepfashion": _paper(
-        "DeepFashion in the paper: ResNet50, 141 epochs",
+        "DeepFashion as in the paper: ResNet50, 141 epochs",
         data="deepfashion",
         network="resnet50",
         lr=0.01,
@@ -61,56 +66,26 @@ PRESETS: dict[str, Preset] = {
         flip=False,
     ),
     "cifar100": _paper(
-        "CIFAR-100 imb(1) in the paper: ResNet32, eta 0.5, 200 epochs",
-        data="cifar100:imb=1",
-        network="resnet32",
-        method="crl",
-        eta=0.5,
-        lr=0.1,
-        weight_decay=0.0005,
-        batch_size=256,
-        epochs=200,
-        validate_every=5,
+        "Imbalanced CIFAR-100, imb(1), as in the paper: ResNet32, eta 0.5, 200 epochs",
+        **{"data": "cifar100:imb=1", **_CIFAR, "eta": 0.5},
     ),
     "cifar100-balanced": _paper(
-        "CIFAR-100 as it is in the paper, CRL and cross-entropy weighted equally: ResNet32, 200 epochs",
-        data="cifar100",
-        network="resnet32",
-        method="crl",
-        alpha=0.5,
-        lr=0.1,
-        weight_decay=0.0005,
-        batch_size=256,
-        epochs=200,
-        validate_every=5,
+        "Balanced CIFAR-100 as in the paper: ResNet32, CRL and cross-entropy weighted equally, 200 epochs",
+        **{"data": "cifar100", **_CIFAR, "alpha": 0.5},
     ),
     "cifar100-lt": Preset(
-        "CIFAR-100-LT (1:100) as most of the long-tailed literature trains it since LDAM: ResNet32, 200 epochs",
+        "CIFAR-100-LT (1:100) as in most papers since LDAM: ResNet32, 200 epochs",
         {
-            "data": "cifar100:exp=100",
-            "network": "resnet32",
-            "lr": 0.1,
-            "weight_decay": 0.0002,
-            "batch_size": 128,
-            "epochs": 200,
-            "warmup": 5.0,
-            "schedule": "step",
-            "milestones": [0.8, 0.9],
-            "decay": 0.01,
-            "validate_every": 20,
-            "select": "last",
+            **{"data": "cifar100:exp=100", "network": "resnet32", "lr": 0.1, "weight_decay": 0.0002},
+            **{"batch_size": 128, "epochs": 200, "warmup": 5.0, "schedule": "step", "milestones": [0.8, 0.9]},
+            **{"decay": 0.01, "validate_every": 20, "select": "last"},
         },
     ),
     "digits": Preset(
-        "the demo: a small MLP on imbalanced 8 x 8 digits",
+        "Demo: a small MLP on imbalanced 8 x 8 digits",
         {
-            "data": "digits",
-            "network": "mlp",
-            "epochs": 60,
-            "batch_size": 64,
-            "lr": 0.05,
-            "padding": 0,
-            "validate_every": 5,
+            **{"data": "digits", "network": "mlp", "lr": 0.05, "batch_size": 64, "epochs": 60},
+            **{"padding": 0, "validate_every": 5},
         },
     ),
 }

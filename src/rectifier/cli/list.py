@@ -1,12 +1,13 @@
-"""The verb list: what there is to choose from."""
+"""rectifier list: what there is to choose from."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
+from typer import Argument
 
+from rectifier._base.settings import SETTINGS
 from rectifier.cli.app import app
 from rectifier.cli.options import AsJson
 
@@ -15,10 +16,10 @@ KINDS = ("methods", "networks", "data", "presets", "settings")
 
 @app.command("list", epilog="Example: [bold]rectifier list methods[/]")
 def list_(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help=f"{', '.join(KINDS)}; all without.")] = None,
+    kind: str | None = Argument(None, metavar="[KIND]", help=f"One of {', '.join(KINDS)}. \\[default: all]"),
     as_json: AsJson = False,
 ) -> None:
-    """List methods, networks, data sets, presets and settings."""
+    """List methods, networks, data sets, presets and settings, with their options and defaults."""
     from rich.console import Console
     from rich.text import Text
 
@@ -42,33 +43,23 @@ def list_(
 
 
 def _entries(kind: str) -> dict[str, str]:
-    """Return the names of one kind, and a line about each."""
-    from dataclasses import MISSING, fields
-
+    """Return the names of one kind, each with a line about it; options or the default follow in brackets."""
     from rectifier.data.sources import SOURCES, source_options
     from rectifier.methods import METHODS
     from rectifier.networks.registry import NETWORKS, network_options
-    from rectifier.training.config import SETTINGS, Config
     from rectifier.training.presets import PRESETS
 
-    def with_options(about: str, options: tuple[str, ...]) -> str:
-        return f"{about} [{', '.join(options)}]" if options else about
-
     if kind == "methods":
-        return {name: with_options(method.about, method.options) for name, method in METHODS.items()}
+        return {name: _with(method.about, ", ".join(method.options)) for name, method in METHODS.items()}
     if kind == "networks":
-        own = {name: with_options(network.about, network_options(name)) for name, network in NETWORKS.items()}
-        return {**own, "timm:NAME, torchvision:NAME": "any network of these libraries, where they are installed"}
+        own = {name: _with(network.about, ", ".join(network_options(name))) for name, network in NETWORKS.items()}
+        return {**own, "timm:NAME, torchvision:NAME": "any network of these libraries, if installed"}
     if kind == "data":
-        return {name: with_options(source.about, source_options(name)) for name, source in SOURCES.items()}
+        return {name: _with(source.about, ", ".join(source_options(name))) for name, source in SOURCES.items()}
     if kind == "presets":
         return {name: preset.about for name, preset in PRESETS.items()}
-    defaults = {f.name: f.default for f in fields(Config)}
-    return {
-        name: about if defaults[name] is MISSING else f"{about} [{_text(defaults[name])}]"
-        for name, about in SETTINGS.items()
-    }
+    return {name: _with(setting.help, setting.default_text) for name, setting in SETTINGS.items()}
 
 
-def _text(value: object) -> str:
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _with(about: str, bracketed: str) -> str:
+    return f"{about} [{bracketed}]" if bracketed else about
