@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     )
     from rectifier.labels.space import LabelSpace
     from rectifier.losses.crl.loss import ClassRectificationLoss, class_rectification_loss
-    from rectifier.losses.rectified_cross_entropy import LossParts, RectifiedCrossEntropy
+    from rectifier.losses.objective import LossParts
+    from rectifier.losses.rectified_cross_entropy import RectifiedCrossEntropy
     from rectifier.networks.registry import build_network
     from rectifier.report.comparison import compare_runs
     from rectifier.training import resume, train
@@ -84,7 +85,7 @@ _HOMES = {
     "ImageData": "data.dataset",
     "LabelSpace": "labels.space",
     "Loader": "data.loader",
-    "LossParts": "losses.rectified_cross_entropy",
+    "LossParts": "losses.objective",
     "RectifiedCrossEntropy": "losses.rectified_cross_entropy",
     "Run": "training.run.folder",
     "ThresholdAdjustment": "evaluation.rules.offsets",

@@ -100,7 +100,7 @@ def test_a_target_out_of_range_is_named_with_label_and_row() -> None:
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 2, 1)])
 def test_targets_of_another_shape(shape: tuple[int, ...]) -> None:
     with pytest.raises(
-        ValueError, match=r"^Expected targets to be of shape \(N, 2\), one column a label, but got shape"
+        ValueError, match=r"^Expected targets to be of shape \(N, 2\), one column per label, but got shape"
     ):
         make(targets=torch.zeros(shape, dtype=torch.int64))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers.network_forms import FORMS, LAYOUTS, TRIED, images_for, make, settled
-from rectifier.networks.output import Output
+from rectifier.networks.head import Output
 from rectifier.networks.registry import NETWORKS, build_network, network_options
 
 # The smallest images that each takes, and some that it was published for or that are likely.

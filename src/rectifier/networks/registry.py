@@ -1,4 +1,4 @@
-"""build_network: a name to a network. NETWORKS lists the names."""
+"""NETWORKS lists the networks by name. build_network builds one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rectifier.networks.ddan import ddan
 from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
 from rectifier.networks.fashionnet import fashionnet
-from rectifier.networks.initial import seeded
+from rectifier.networks.layers import seeded
 from rectifier.networks.mlp import mlp
 from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
@@ -28,9 +28,9 @@ from rectifier.networks.resnet50 import resnet50
 
 @dataclass(frozen=True)
 class Architecture:
-    """What builds a network, one line about it, ``(H, W, C)`` of the images it was published for, a learning rate.
+    """A network's builder, one line about it, the image shape ``(H, W, C)`` of its publication, and a learning rate.
 
-    The rate is one that SGD with momentum 0.9 begins well with on one label; the losses of several labels add up.
+    SGD with momentum 0.9 starts well with this rate on one label. The losses of several labels add up.
     """
 
     build: Callable[..., Network]
@@ -58,14 +58,14 @@ NETWORKS = {
 def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | None = None, **options: Any) -> Network:
     """Build a network by name.
 
-    ``timm:NAME`` and ``torchvision:NAME`` take a network of these libraries, where they are installed, and our head.
+    ``timm:NAME`` and ``torchvision:NAME`` take a network of an installed library, with our head.
 
     Args:
-        name: a name of ``NETWORKS``, ``timm:NAME`` or ``torchvision:NAME``.
-        sizes: the classes of each label, or a ``LabelSpace``.
+        name: a name in ``NETWORKS``, ``timm:NAME`` or ``torchvision:NAME``.
+        sizes: number of classes of each label, or a ``LabelSpace``.
         shape: ``(H, W, C)`` of the images.
-        seed: fixes the initial weights and leaves PyTorch's own random state as it was. None draws from that.
-        options: those of the network; see its builder.
+        seed: fixes the initial weights and leaves PyTorch's random state unchanged. None draws from that state.
+        options: options of the network; see its builder.
 
     >>> import torch
     >>> network = build_network("deepid2", [2] * 40, (55, 47, 3), seed=0)
@@ -74,7 +74,7 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
     (torch.Size([8, 80]), torch.Size([8, 40, 64]))
     >>> build_network("resnet32", [10], (8, 8, 1), depht=20)
     Traceback (most recent call last):
-    TypeError: Expected every option to be among depth, branch, ..., but got 'depht'. Did you mean 'depth'?
+    TypeError: Expected every option of resnet32 to be among depth, ..., but got 'depht'. Did you mean 'depth'?
     """
     library, colon, model = str(name).partition(":")
     with seeded(seed):
@@ -82,17 +82,17 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
             return backbone(library, model, sizes, shape, **options)
         check.raise_all([check.choice("network", name, (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES)))])
         build = NETWORKS[name].build
-        check.option_names(options, network_options(name))
+        check.options_of(name, options, network_options(name), TypeError)
         return build(sizes, shape, **options)
 
 
 def default_rate(name: str) -> float:
-    """Return the learning rate to begin with; a backbone of another library, often pre-trained, gets a small one."""
+    """Return the default learning rate. Backbones of other libraries, often pre-trained, get a small one."""
     return NETWORKS[name].rate if name in NETWORKS else 0.01
 
 
 def default_size(name: str) -> tuple[int, int]:
-    """Return height and width of the images that a network was published for."""
+    """Return height and width of the images in the network's publication."""
     return NETWORKS[name].shape[:2] if name in NETWORKS else (224, 224)
 
 

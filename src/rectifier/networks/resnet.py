@@ -9,12 +9,12 @@ from torch.nn.functional import pad, relu
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.initial import he, zero_bias
+from rectifier.networks.layers import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
 SMALLEST = 3
-"""The side at which the second halving has two places to halve: 3, 2, 1."""
+"""The side that leaves the second halving two pixels: 3, 2, 1."""
 
 
 def resnet(
@@ -33,15 +33,10 @@ def resnet(
     stage begins, every other pixel, and zeros for the new maps); the average over the last maps; a linear classifier.
     0.46 M parameters for n = 5 and 10 classes. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
 
-    Ours: nothing else. Any size from 3 x 3; ``branch`` and ``dropout`` are additions, off by default.
+    Ours: no other change. Any size from 3 x 3. ``branch`` and ``dropout`` are additions, off by default.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        depth: the number of layers with weights: 8, 14, 20, 26, 32, ...
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+    Own arguments (``Network`` explains the others):
+        depth: number of layers with weights: 8, 14, 20, 26, 32, ...
 
     >>> network = resnet([100], (32, 32, 3))
     >>> sum(parameter.numel() for parameter in network.parameters())
@@ -54,17 +49,10 @@ def resnet(
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    height, width, channels = image_shape("resnet32", shape, SMALLEST)
-    trunk = ResNet(channels, blocks=(depth - 2) // 6)
+    shape = image_shape("resnet32", shape, SMALLEST)
+    trunk = ResNet(shape[2], blocks=(depth - 2) // 6)
     return Network(
-        trunk,
-        WIDTHS[-1],
-        sizes,
-        (height, width, channels),
-        branch=branch,
-        dropout=dropout,
-        classifier=classifier,
-        draw=zero_bias,
+        trunk, WIDTHS[-1], sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias
     )
 
 
@@ -94,7 +82,7 @@ class ResNet(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters; more maps mean half the size."""
+    """Two 3x3 convolutions and a shortcut without parameters. More maps mean half the size."""
 
     def __init__(self, before: int, maps: int) -> None:
         super().__init__()

@@ -9,15 +9,15 @@ from torch.nn.functional import max_pool2d, relu
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.initial import he, zero_bias
+from rectifier.networks.layers import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
 SMALLEST = 17
-"""The side at which the fifth halving has two places to halve: 17, 9, 5, 3, 2, 1."""
+"""The side that leaves the fifth halving two pixels: 17, 9, 5, 3, 2, 1."""
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
-"""Of each stage: the maps between its 1x1 convolutions, and its blocks."""
+"""Number of maps between the 1x1 convolutions and of blocks, for each stage."""
 
 EXPANSION = 4
 
@@ -36,16 +36,11 @@ def resnet50(
     1x1, 3x3 and 1x1 convolutions with batch normalisation, projections where the shape changes, the average over the
     last maps, a linear classifier. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
 
-    Ours: a stage's stride is in the 3x3 and not in the first 1x1 convolution, as everyone has it since (the numbers of
-    parameters are equal). The layers are named as in torchvision, so that its weights fit:
-    ``network.trunk.load_state_dict(weights, strict=False)``, which leaves ``fc`` over. Any size from 17 x 17.
+    Ours: the stride of a stage is in the 3x3 convolution, as is common today, and not in the first 1x1. The number of
+    parameters is the same. The layers have torchvision's names, so its weights fit:
+    ``network.trunk.load_state_dict(weights, strict=False)`` loads all but ``fc``. Any size from 17 x 17.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+    ``Network`` explains the arguments.
 
     >>> import torch
     >>> with torch.device("meta"):  # shapes alone, no memory
@@ -54,18 +49,9 @@ def resnet50(
     25557032
     """
     check.raise_all(head_complaints(branch, dropout, classifier))
-    height, width, channels = image_shape("resnet50", shape, SMALLEST)
-    trunk, features = ResNet50(channels), EXPANSION * STAGES[-1][0]
-    return Network(
-        trunk,
-        features,
-        sizes,
-        (height, width, channels),
-        branch=branch,
-        dropout=dropout,
-        classifier=classifier,
-        draw=zero_bias,
-    )
+    shape = image_shape("resnet50", shape, SMALLEST)
+    trunk, width = ResNet50(shape[2]), EXPANSION * STAGES[-1][0]
+    return Network(trunk, width, sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias)
 
 
 class ResNet50(nn.Module):
@@ -94,7 +80,7 @@ def _stage(before: int, maps: int, blocks: int, stride: int) -> nn.Sequential:
 
 
 class Bottleneck(nn.Module):
-    """A 3x3 convolution between two of 1x1, beside a shortcut."""
+    """A 3x3 convolution between two 1x1 convolutions, and a shortcut."""
 
     def __init__(self, before: int, maps: int, stride: int) -> None:
         super().__init__()
