@@ -66,7 +66,7 @@ INPUTS = {
     "forgotten sizes": (
         dict(logits=LOGITS, targets=TARGETS, sizes=None),
         ValueError,
-        r"targets to be of shape \(N,\) or \(N, 1\), but got shape \(4, 2\). For several labels pass sizes. For one-hot",
+        r"targets to be of shape \(N,\) or \(N, 1\), but got shape \(4, 2\). For several labels pass sizes",
     ),
     "logits of three dimensions": (dict(logits=LOGITS[None]), ValueError, r"logits to be of shape \(N, K\)"),
     "missing features": (

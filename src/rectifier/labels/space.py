@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -206,8 +207,6 @@ def _numbers_first(name: str) -> tuple[int, int, str]:
 
 
 def _no_duplicates(what: str, names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            check.fail(what, "all different", f"{name!r} twice")
-        seen.add(name)
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        check.fail(what, "all different", f"{twice[0]!r} twice")

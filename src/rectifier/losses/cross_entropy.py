@@ -24,14 +24,7 @@ class CrossEntropy(ProbabilityLoss):
 class MultiLabelCrossEntropy(Objective):
     """Train with the cross-entropy of every label, summed over labels. Missing labels do not count.
 
-    It equals ``RectifiedCrossEntropy`` with alpha = 0, takes the same arguments and returns the same parts.
-
-    Args:
-        sizes: Number of classes of each label, or a LabelSpace.
-        weights: One weight per class, ``(K,)``, for a weighted mean per label. None is the plain mean.
-        label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
-        gather: Under ``torch.distributed``, compute on the joined batch of all ranks, so that a label's mean does not
-            depend on how its samples are distributed.
+    It equals ``RectifiedCrossEntropy`` with alpha = 0 and returns the same parts. ``Objective`` explains the arguments.
 
     >>> import torch
     >>> MultiLabelCrossEntropy([2])(torch.zeros(3, 2), torch.tensor([0, 1, -1]))

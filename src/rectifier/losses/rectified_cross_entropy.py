@@ -24,19 +24,11 @@ class RectifiedCrossEntropy(Objective):
     Omega is the imbalance of the label in the training set. Balanced labels keep plain cross-entropy, and imbalanced
     ones are rectified more. The cross-entropy of a label is the mean over the samples that have it.
 
-    Args:
+    Own arguments (``Objective`` explains the others):
         class_counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several.
         eta: Weight of the rectification per unit of imbalance.
         alpha: Set the weight directly, one number or one per label, in place of eta * Omega.
-        label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
-        gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
         sizes: A LabelSpace, so that errors name the label. Its sizes must agree with the counts.
-        generator: Random generator of ``mining="random"``.
-        falling: Decrease the weight of the rectification to 0 over training. Call ``set_progress``.
-        rectify_from: Share of training after which the rectification starts. Call ``set_progress``.
-        pooled: Take one mean over the comparisons of all labels; see ``Objective``.
-        memory: Rectify together with this many recent samples; see ``ClassRectificationLoss``.
-        memory_age: Ignore samples seen more than this many batches ago.
         design: Options of ``ClassRectificationLoss``: level, comparison, kappa, rho, margin, scope, mining, bins,
             normalize, scores, anchors.
 

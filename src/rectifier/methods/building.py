@@ -32,14 +32,12 @@ def build_objective(
     check.options_of(f"method {name!r}", options, method.options)
     if tuple(map(len, counts)) != space.sizes:
         check.fail("counts", f"those of the label space, {space.sizes}", tuple(map(len, counts)))
-    if method.objective is not None:
-        made: torch.nn.Module = method.build("objective", options, counts, space, gather=gather)
-        return made
-    loss = method.build("loss", options, list(counts), space) if method.loss else CrossEntropy()
-    more: dict[str, Any] = {}
-    for slot in ("weights", "rectification"):
-        more |= method.build(slot, options, list(counts)) if slot in method.parts else {}
-    return Objective(loss, space, gather=gather, **more)
+    whole: torch.nn.Module | None = method.build("objective", options, counts, space, gather=gather)
+    if whole is not None:
+        return whole
+    loss = method.build("loss", options, list(counts), space) or CrossEntropy()
+    more = [method.build(slot, options, list(counts)) or {} for slot in ("weights", "rectification")]
+    return Objective(loss, space, gather=gather, **more[0], **more[1])
 
 
 def build_sampler(
@@ -60,12 +58,9 @@ def build_sampler(
     >>> len(build_sampler("over-sampling", torch.tensor([[0], [0], [0], [1]]), space))
     6
     """
-    method = find_method(name)
-    if method.sampler is None:
-        return UniformSampler(targets, space, **common)
     more = {"epochs": epochs, "batch_size": batch_size, **common}
-    made: EpochSampler[Any] = method.build("sampler", options or {}, targets, space, **more)
-    return made
+    made: EpochSampler[Any] | None = find_method(name).build("sampler", options or {}, targets, space, **more)
+    return UniformSampler(targets, space, **common) if made is None else made
 
 
 def check_method(name: str, epochs: int, options: Options) -> None:
@@ -96,21 +91,18 @@ def whole_from(name: str, options: Options) -> float:
 
 def rounds_of(name: str, epochs: int, options: Options) -> frozenset[int]:
     """Return the epochs before which the method's sampler reads the features of all training samples."""
-    method = find_method(name)
-    found: frozenset[int] = frozenset() if method.rounds is None else method.build("rounds", options, epochs)
-    return found
+    return find_method(name).build("rounds", options, epochs) or frozenset()
 
 
 def build_mixing(name: str, counts: Sequence[Tensor], space: LabelSpace, options: Options) -> torch.nn.Module | None:
     """Build the module that mixes images for a method, or None."""
-    method = find_method(name)
-    return None if method.mixing is None else method.build("mixing", options, list(counts), space)
+    mixing: torch.nn.Module | None = find_method(name).build("mixing", options, list(counts), space)
+    return mixing
 
 
 def build_afterwards(name: str, options: Options) -> Afterwards:
     """Return what a method does to the classifier after training."""
-    method = find_method(name)
-    found: Afterwards = Afterwards() if method.afterwards is None else method.build("afterwards", options)
+    found: Afterwards = find_method(name).build("afterwards", options) or Afterwards()
     if found.kind in ("crt", "lws"):
         check.raise_all([check.count("retrain_epochs", found.epochs)])
     return found
@@ -124,7 +116,7 @@ def needed_of_network(name: str, given: Options) -> dict[str, Any]:
     """
     method = find_method(name)
     wanted = method.classifier
-    if method.afterwards is not None and method.build("afterwards", {}).kind in ("lws", "tau"):
+    if build_afterwards(name, {}).kind in ("lws", "tau"):
         if wanted is not None:
             check.fail(f"method {name!r}", "one with a linear classifier", wanted)
         wanted = "linear"

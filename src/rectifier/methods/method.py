@@ -77,8 +77,10 @@ class Method:
         return {slot: part for slot in SLOTS if isinstance(part := getattr(self, slot), Part)}
 
     def build(self, slot: str, given: Options, *arguments: Any, **more: Any) -> Any:
-        """Build the content of a slot, with those of the given options that belong to it."""
-        part = self.parts[slot]
+        """Build the content of a slot, with those of the given options that belong to it. An empty slot gives None."""
+        part = self.parts.get(slot)
+        if part is None:
+            return None
         return part.build(*arguments, **more, **{name: given[name] for name in part.options if name in given})
 
 

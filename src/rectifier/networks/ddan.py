@@ -20,12 +20,7 @@ UNITS = ((96, 11), (256, 5), (384, 3), (1024, 3))
 
 
 def ddan(
-    sizes: Sizes,
-    shape: Sequence[int],
-    *,
-    branch: Widths = (512, 128),
-    dropout: float = 0.0,
-    classifier: str = "linear",
+    sizes: Sizes, shape: Sequence[int], *, branch: Widths = (512, 128), dropout: float = 0.0, classifier: str = "linear"
 ) -> Network:
     """Build one column of DDAN: a network in network, then fully connected layers for each label.
 

@@ -59,12 +59,7 @@ def tau_normalised(weight: Tensor, tau: float) -> Tensor:
 
 
 def choose_tau(
-    features: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    sizes: Sizes,
-    taus: Sequence[float] = TAUS,
+    features: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sizes, taus: Sequence[float] = TAUS
 ) -> float:
     """Return the tau with the best class-balanced accuracy on these validation features. Ties go to the first.
 

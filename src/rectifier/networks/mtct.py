@@ -20,12 +20,7 @@ UNITS = ((96, 11), (256, 5), (384, 3), (512, 3), (512, 3))
 
 
 def mtct(
-    sizes: Sizes,
-    shape: Sequence[int],
-    *,
-    branch: Widths = (512, 128),
-    dropout: float = 0.0,
-    classifier: str = "linear",
+    sizes: Sizes, shape: Sequence[int], *, branch: Widths = (512, 128), dropout: float = 0.0, classifier: str = "linear"
 ) -> Network:
     """Build MTCT: five network-in-network units, then three fully connected layers for each label.
 

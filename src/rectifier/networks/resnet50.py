@@ -23,12 +23,7 @@ EXPANSION = 4
 
 
 def resnet50(
-    sizes: Sizes,
-    shape: Sequence[int],
-    *,
-    branch: Widths = 0,
-    dropout: float = 0.0,
-    classifier: str = "linear",
+    sizes: Sizes, shape: Sequence[int], *, branch: Widths = 0, dropout: float = 0.0, classifier: str = "linear"
 ) -> Network:
     """Build ResNet50.
 

@@ -41,9 +41,7 @@ class Groups(NamedTuple):
         samples, centres = (torch.tensor(one, device=device)[:, None] for one in ([len(p) for p in points], clusters))
         is_point = torch.arange(max(map(len, points)), device=device) < samples
         return cls(
-            pad_sequence(list(points), batch_first=True),
-            is_point,
-            torch.arange(max(clusters), device=device) < centres,
+            pad_sequence(list(points), batch_first=True), is_point, torch.arange(max(clusters), device=device) < centres
         )
 
 
