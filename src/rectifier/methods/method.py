@@ -116,9 +116,9 @@ def joined(name: str, methods: list[tuple[str, Method]]) -> Method:
                 check.fail(f"method {name!r}", "a combination of compatible methods", both)
             filled[slot], values[slot] = own, value
     for slot, (what, others) in _EXCLUDES.items():
-        beside = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
-        if slot in filled and beside:
-            got = f"{filled[slot]}, {what}, and {beside[0]}"
+        useless = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
+        if slot in filled and useless:
+            got = f"{filled[slot]}, {what}, and {useless[0]}"
             check.fail(f"method {name!r}", "a combination of compatible methods", got)
     taken = Counter(option for _, method in methods for option in method.options)
     if twice := [option for option, times in taken.items() if times > 1]:

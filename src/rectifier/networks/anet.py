@@ -15,9 +15,6 @@ from rectifier.networks.layers import LocalConv2d, he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
-SMALLEST = 31
-"""The side of a crop that leaves the fourth convolution one output: 31, 28, 14, 12, 6, 4, 2, 1."""
-
 MAPS = (20, 40, 60, 80)
 
 
@@ -64,7 +61,7 @@ def anet(
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    shape = image_shape("anet", shape, SMALLEST + shift)
+    shape = image_shape("anet", shape, 31 + shift)  # as in DeepID2
     trunk = ANet(*shape, features, region, shift)
     return Network(trunk, features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 

@@ -9,7 +9,7 @@ from torch import nn
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import fully_connected, he, maps_side, nin_units
-from rectifier.networks.mtct import SMALLEST, UNITS
+from rectifier.networks.mtct import UNITS
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, as_widths, head_complaints, image_shape, widths_complaint
 
@@ -45,7 +45,7 @@ def darn(
     torch.Size([2, 3, 128])
     """
     check.raise_all([widths_complaint("shared", shared), *head_complaints(branch, dropout, classifier)])
-    shape = height, width, channels = image_shape("darn", shape, SMALLEST)
+    shape = height, width, channels = image_shape("darn", shape, 71)  # as in MTCT
     maps = UNITS[-1][0] * maps_side(height, len(UNITS)) * maps_side(width, len(UNITS))
     trunk = nn.Sequential(*nin_units(channels, UNITS), nn.Flatten(), *fully_connected(maps, shared, dropout))
     he(trunk, "fan_in")

@@ -12,9 +12,6 @@ from rectifier.networks.layers import he, nin_units
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
-SMALLEST = 39
-"""The side that leaves the last pooling two places: 39, 8, 4, 2."""
-
 UNITS = ((96, 11), (256, 5), (384, 3), (1024, 3))
 """Number of maps and side of the filters, for each unit."""
 
@@ -40,7 +37,7 @@ def ddan(
     torch.Size([2, 3, 128])
     """
     check.raise_all(head_complaints(branch, dropout, classifier))
-    shape = image_shape("ddan", shape, SMALLEST)
+    shape = image_shape("ddan", shape, 39)  # the last pooling needs two places: 39, 8, 4, 2
     trunk = nn.Sequential(*nin_units(shape[2], UNITS), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     he(trunk, "fan_in")
     return Network(trunk, UNITS[-1][0], sizes, shape, branch=branch, dropout=dropout, classifier=classifier)

@@ -14,9 +14,6 @@ from rectifier.networks.layers import LocalConv2d, he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
-SMALLEST = 31
-"""The side that leaves the fourth convolution one output: 31, 28, 14, 12, 6, 4, 2, 1."""
-
 
 def deepid2(
     sizes: Sizes,
@@ -47,7 +44,7 @@ def deepid2(
     torch.Size([8, 40, 64])
     """
     check.raise_all([check.switch("local", local), *head_complaints(branch, dropout, classifier)])
-    shape = image_shape("deepid2", shape, SMALLEST)
+    shape = image_shape("deepid2", shape, 31)  # the fourth convolution needs one: 31, 28, 14, 12, 6, 4, 2, 1
     trunk = DeepID2(*shape, local)
     return Network(trunk, FEATURES, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 

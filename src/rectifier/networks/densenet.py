@@ -13,9 +13,6 @@ from rectifier.networks.layers import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
-SMALLEST = 4
-"""The side that leaves the second pooling two places: 4, 2, 1."""
-
 BLOCKS = 3
 
 
@@ -65,7 +62,7 @@ def densenet(
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    shape = image_shape("densenet", shape, SMALLEST)
+    shape = image_shape("densenet", shape, 4)  # the second pooling needs two places: 4, 2, 1
     trunk = DenseNet(shape[2], (depth - 4) // step, growth, bottleneck, compression, dropout)
     return Network(trunk, trunk.features, sizes, shape, branch=branch, classifier=classifier, draw=zero_bias)
 

@@ -12,9 +12,6 @@ from rectifier.networks.layers import fully_connected, he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, as_widths, head_complaints, image_shape, widths_complaint
 
-SMALLEST = 32
-"""The side that leaves the fifth pooling two places: 32, 16, 8, 4, 2, 1."""
-
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Number of maps and of convolutions, for each stage of VGG-16."""
 
@@ -51,7 +48,9 @@ def fashionnet(
     138357544
     """
     check.raise_all([widths_complaint("shared", shared), *head_complaints(branch, dropout, classifier)])
-    shape = height, width, channels = image_shape("fashionnet", shape, SMALLEST)
+    shape = height, width, channels = image_shape(
+        "fashionnet", shape, 32
+    )  # the fifth pooling needs two places: 32, 16, ..., 1
     maps = STAGES[-1][0] * (height // 32) * (width // 32)
     trunk = FashionNet(channels, fully_connected(maps, shared, dropout))
     features = (maps, *as_widths(shared))[-1]

@@ -131,7 +131,7 @@ class ResponseNorm(nn.Module):
         super().__init__()
         self.alpha, self.beta, self.k, self.groups = alpha, beta, k, groups
         own = torch.arange(channels // groups)
-        before = own[:, None] - own  # how many maps one lies before another
+        before = own[:, None] - own  # distance between maps
         band = ((before <= size // 2) & (-before <= (size - 1) // 2)).float() / size
         self.register_buffer("window", band.repeat(groups, 1)[:, :, None, None], persistent=False)
 

@@ -14,9 +14,6 @@ from rectifier.networks.layers import ResponseNorm, he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
-SMALLEST = 16
-"""The side at which the flattest part, the mouth, is three pixels high."""
-
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 PARTS = {
     "face": {
@@ -84,7 +81,9 @@ def panda(
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    shape = height, width, channels = image_shape("panda", shape, SMALLEST)
+    shape = height, width, channels = image_shape(
+        "panda", shape, 16
+    )  # the mouth, the flattest part, has three rows then
     windows = [_pixels(window, height, width) for window in PARTS[parts].values()]
     trunk = PANDA(channels, windows, side, maps, features)
     return Network(trunk, len(windows) * features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)

@@ -22,8 +22,7 @@ from rectifier.networks.mlp import mlp
 from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
 from rectifier.networks.panda import panda
-from rectifier.networks.resnet import resnet
-from rectifier.networks.resnet50 import resnet50
+from rectifier.networks.resnet import resnet, resnet50
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rectifier.losses.crl.comparison import Comparison, Pairs, Sums
+from rectifier.losses.crl.comparison import Comparison, Sums
+from rectifier.losses.crl.pairs import FeaturePairs, ScorePairs
 
 CHUNK_BYTES = 2**30
 """Memory limit for the pairs of one pass. Beyond it, the backward pass recomputes chunks instead of keeping them."""
 
 
-class PairSource(Protocol):
-    """A function that returns the pairs of any anchors."""
-
-    @property
-    def bytes_per_anchor(self) -> int: ...
-
-    def __call__(self, anchors: slice) -> Pairs: ...
-
-
-def compare(source: PairSource, samples: int, comparison: Comparison) -> tuple[Tensor, Tensor]:
+def compare(source: ScorePairs | FeaturePairs, samples: int, comparison: Comparison) -> tuple[Tensor, Tensor]:
     """Return the loss of each label and the number of its triplets or pairs, both ``(A,)``."""
     # The end of a histogram depends on the whole batch, so several chunks need it before the first sum.
     chunks = split(samples, source.bytes_per_anchor)

@@ -65,12 +65,12 @@ def k_means(
     if fitted_on is None:
         return _clustered(groups, clusters, generator)
     some = [_some(points, fitted_on * k, generator) for points, k in zip(groups, clusters, strict=True)]
-    begun = [centres for centres, _ in _clustered(some, clusters, generator)]
-    return _clustered(groups, clusters, begun)
+    fitted = [centres for centres, _ in _clustered(some, clusters, generator)]
+    return _clustered(groups, clusters, fitted)
 
 
 def _clustered(
-    groups: Sequence[Tensor], clusters: Sequence[int], begin: Generator | Sequence[Tensor]
+    groups: Sequence[Tensor], clusters: Sequence[int], start: Generator | Sequence[Tensor]
 ) -> list[Clustered]:
     """Cluster from drawn centres, or do one more round from given centres."""
     if len(groups) != len(clusters):
@@ -78,10 +78,10 @@ def _clustered(
     found: dict[int, Clustered] = {}
     for together in _batches(groups):
         joined = Groups.join([groups[g] for g in together], [clusters[g] for g in together])
-        if isinstance(begin, Generator):
-            centres, nearest = lloyd(joined, _first_centres(joined, begin))
+        if isinstance(start, Generator):
+            centres, nearest = lloyd(joined, _first_centres(joined, start))
         else:
-            centres, nearest = lloyd(joined, pad_sequence([begin[g] for g in together], batch_first=True), rounds=1)
+            centres, nearest = lloyd(joined, pad_sequence([start[g] for g in together], batch_first=True), rounds=1)
         for place, g in enumerate(together):
             found[g] = centres[place, : clusters[g]], nearest[place, : len(groups[g])]
     return [found[g] for g in range(len(groups))]

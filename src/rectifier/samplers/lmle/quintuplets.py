@@ -40,8 +40,8 @@ class QuintupletSampler(EpochSampler[list[int]]):
     """Batches of R quintuplets in five blocks: [anchors | near | far_cluster_near | far_cluster_far | other].
 
     For ``LMLE`` and for ``DataLoader(batch_sampler=...)``. Row r of every block belongs to label r % A. Its anchors are
-    drawn equally from the label's classes. The other four rows are the anchor's quintuplet in this label. Where there
-    is none, because another class or the label is missing, the anchor is repeated. A loss sees that from the targets.
+    drawn equally from the label's classes. The other four rows are the anchor's quintuplet in this label. Without
+    one, because another class or the label is missing, the anchor is repeated. A loss sees that from the targets.
 
     ``mine`` starts a round: it takes the features of all samples and clusters each class of each label. Every epoch
     draws its anchors and mines their quintuplets from these. Before the first round a batch is 5 R samples in the order
@@ -181,7 +181,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
 def _draw_anchors(own: Tensor, count: int, generator: Generator) -> Tensor:
     if bool((own >= 0).any()):
         return balanced_anchors(own, count, generator)
-    return torch.randint(len(own), (count,), generator=generator)  # no sample has the label, so no row of it counts
+    return torch.randint(len(own), (count,), generator=generator)  # no sample has the label, so none of its rows counts
 
 
 def _mine(features: Tensor, clusters: Clusters, anchors: Tensor, pool: Tensor) -> Tensor:
