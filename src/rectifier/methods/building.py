@@ -118,7 +118,7 @@ def needed_of_network(name: str, given: Options) -> dict[str, Any]:
     wanted = method.classifier
     if build_afterwards(name, {}).kind in ("lws", "tau"):
         if wanted is not None:
-            check.fail(f"method {name!r}", "one with a linear classifier", wanted)
+            check.fail(f"method {name!r}", "one that leaves the classifier linear", wanted)
         wanted = "linear"
     if wanted is None:
         return dict(given)

@@ -86,7 +86,7 @@ def _quintuplets(
 ) -> Any:
     check.raise_all([check.count("cluster_size", cluster_size)])
     if batch_size < ROLES * len(space):
-        wanted = f"at least {ROLES * len(space)} in each process, five samples per label"
+        wanted = f"at least {ROLES * len(space)} for each process, five samples for each label"
         check.fail("batch_size", wanted, batch_size)
     return QuintupletSampler(targets, space, quintuplets=batch_size // ROLES, size=cluster_size, **common)
 
