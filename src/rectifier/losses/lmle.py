@@ -150,17 +150,14 @@ class LMLE(torch.nn.Module):
             check.fail("a batch", wanted, f"{len(logits)}")
         with no_autocast(logits):
             given = prepare(logits, targets, features, self.sizes, "instance", self.gather)
-            entropy, (apart, comparisons) = self._entropy(given), self._quintuplets(given, rows)
+            entropy = label_means(self.cross_entropy(given.logits, given.targets, given.sizes), given.targets)
+            apart, comparisons = self._quintuplets(given, rows)
             # Both are computed: a choice on the host would wait for the device and could not be captured.
             pretraining = self.progress < self.pretrain
             per_label = torch.where(pretraining, entropy, self.weight * apart)
             loss = per_label.sum()
         counted = torch.where(pretraining, 0, comparisons)
         return LossParts.without_rectification(loss, per_label, counted) if return_parts else loss
-
-    def _entropy(self, given: Inputs) -> Tensor:
-        """Return ``(A,)``: the mean over the samples that have the label, 0 where none has it."""
-        return label_means(self.cross_entropy(given.logits, given.targets, given.sizes), given.targets)
 
     def _quintuplets(self, given: Inputs, rows: int) -> tuple[Tensor, Tensor]:
         """Return each label's mean hinge over its rows that count, and the number of these rows."""

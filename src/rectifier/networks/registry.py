@@ -40,14 +40,14 @@ class Architecture:
 
 NETWORKS = {
     "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3), 0.06),
-    "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, three layers a label", (256, 256, 3), 0.01),
+    "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, three layers per label", (256, 256, 3), 0.01),
     "cifarnet": Architecture(cifarnet, "CifarNet; form=tensorflow or cuda-convnet", (32, 32, 3), 0.02),
     "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3), 0.1),
     "densenet": Architecture(densenet, "DenseNet for small images; depth=40, growth=12", (32, 32, 3), 0.1),
     "resnet50": Architecture(resnet50, "ResNet50 for large images", (224, 224, 3), 0.1),
     "panda": Architecture(panda, "PANDA, a network for each part; parts=face or grid", (112, 112, 3), 0.01),
     "anet": Architecture(anet, "ANet for faces, locally shared weights, shifted crops", (61, 53, 3), 0.02),
-    "ddan": Architecture(ddan, "DDAN for clothing, four NIN units, three layers a label", (227, 227, 3), 0.005),
+    "ddan": Architecture(ddan, "DDAN for clothing, four NIN units, three layers per label", (227, 227, 3), 0.005),
     "darn": Architecture(darn, "DARN for clothing, five NIN units, a tree of layers", (227, 227, 3), 0.005),
     "fashionnet": Architecture(fashionnet, "FashionNet for clothing, VGG-16 without landmarks", (224, 224, 3), 0.005),
     "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1), 0.05),
