@@ -1,4 +1,4 @@
-"""Each rule about the input of a loss: one test, one message that says what was expected and what came."""
+"""Every check of a loss's input: the error says what was expected and what came."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INPUTS = {
     "wrong number of labels": (
         dict(targets=TARGETS[:, :1]),
         ValueError,
-        r"targets to be of shape \(N, 2\), one column a label, but got shape \(4, 1\)",
+        r"targets to be of shape \(N, 2\), one column per label, but got shape \(4, 1\)",
     ),
     "a vector for two labels": (dict(targets=TARGETS[:, 0]), ValueError, r"targets to be of shape \(N, 2\)"),
     "other number of samples": (
@@ -66,13 +66,13 @@ INPUTS = {
     "forgotten sizes": (
         dict(logits=LOGITS, targets=TARGETS, sizes=None),
         ValueError,
-        r"targets to be of shape \(N,\) or \(N, 1\), but got shape \(4, 2\). For several labels pass sizes; one-hot",
+        r"targets to be of shape \(N,\) or \(N, 1\), but got shape \(4, 2\). For several labels pass sizes",
     ),
     "logits of three dimensions": (dict(logits=LOGITS[None]), ValueError, r"logits to be of shape \(N, K\)"),
     "missing features": (
         dict(level="instance"),
         ValueError,
-        r"features to be given for level='instance' \(shape \(N, D\) or \(N, A, D\)\), but got None",
+        r"features to be given \(shape \(N, D\) or \(N, A, D\)\), because this loss compares features, but got None",
     ),
     "features of a wrong shape": (
         dict(level="instance", features=torch.zeros(4, 3, 8)),
@@ -92,7 +92,7 @@ INPUTS = {
     "targets elsewhere": (
         dict(targets=torch.zeros(4, 2, dtype=torch.int64, device="meta")),
         ValueError,
-        "targets to be on cpu, where logits is, but got meta",
+        "targets to be on cpu, the device of logits, but got meta",
     ),
     "sizes that are no list": (dict(sizes=5), TypeError, "sizes to be a list of integers or a LabelSpace, but got 5"),
     "sizes of zero": (dict(sizes=[5, 0]), ValueError, r"sizes to be a non-empty list of positive integers .* \[5, 0\]"),
@@ -133,7 +133,11 @@ def test_all_wrong_options_are_reported_at_once() -> None:
 
 
 OBJECTIVES = {
-    "unknown option": (dict(kapa=3), TypeError, "every option to be among level, .* 'kapa'. Did you mean 'kappa'"),
+    "unknown option": (
+        dict(kapa=3),
+        TypeError,
+        "every option of RectifiedCrossEntropy to be among level, .* 'kapa'. Did you mean 'kappa'",
+    ),
     "misspelt reduction": (dict(label_reducton="sum"), TypeError, "Did you mean 'label_reduction'"),
     "infinite eta": (dict(eta=float("inf")), ValueError, "eta to be a number of at least 0, but got inf"),
     "infinite margin": (dict(margin=float("inf")), ValueError, "margin to be a positive number or None, but got inf"),

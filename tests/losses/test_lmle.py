@@ -10,8 +10,7 @@ import oracles
 from helpers.cases import Batch, make_batch
 from rectifier import LabelSpace
 from rectifier.losses import inputs
-from rectifier.losses.lmle import LMLE
-from rectifier.losses.quintuplet import MARGINS, quintuplet_loss
+from rectifier.losses.lmle import LMLE, MARGINS, quintuplet_loss
 
 LAYOUTS = [([4], 7), ([2] * 40, 51), ([2, 7, 3], 8), ([2, 3], 2)]
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.cases import capture, make_batch
-from rectifier.losses.lmle import LMLE
-from rectifier.losses.quintuplet import quintuplet_loss
+from rectifier.losses.lmle import LMLE, quintuplet_loss
 from rectifier.losses.ranked_triplet import RankedCrossEntropy
 from rectifier.losses.semi_hard_triplet import SemiHardTripletLoss
 

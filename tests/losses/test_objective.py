@@ -16,11 +16,10 @@ from helpers.cases import Batch, batches, capture, make_batch
 from rectifier import LabelSpace, LossParts, RectifiedCrossEntropy, class_counts, class_rectification_loss
 from rectifier.losses.asymmetric import Asymmetric
 from rectifier.losses.crl.design import Design
-from rectifier.losses.cross_entropy import CrossEntropy
+from rectifier.losses.cross_entropy import CrossEntropy, MultiLabelCrossEntropy
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
 from rectifier.losses.logit_adjusted import LogitAdjusted
-from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
 from rectifier.losses.objective import Objective
 
 LAYOUTS = {"one": [5], "forty": [2] * 40, "mixed": [2, 7, 3]}

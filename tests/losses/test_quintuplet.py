@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import oracles
-from rectifier.losses.quintuplet import MARGINS, quintuplet_loss
+from rectifier.losses.lmle import MARGINS, quintuplet_loss
 
 
 def on_circle(*degrees: float) -> list[torch.Tensor]:

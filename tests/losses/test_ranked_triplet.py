@@ -7,7 +7,7 @@ from hypothesis import given, settings
 import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier.losses.crl import chunks
-from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 from rectifier.losses.ranked_triplet import RankedCrossEntropy, ranked_triplets, ranking_loss
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]

@@ -243,14 +243,14 @@ def test_the_asymmetric_loss_leaves_labels_of_other_sizes_to_cross_entropy() -> 
     columns = [0, 1, 7, 8]
     binary = Asymmetric([2, 2])(batch.logits[:, columns], batch.targets[:, [0, 2]], (2, 2))
     torch.testing.assert_close(mixed[:, [0, 2]], binary)
-    with pytest.raises(ValueError, match="2 for a label at least"):
+    with pytest.raises(ValueError, match="2 for at least one label"):
         Asymmetric([3, 5])
 
 
 @pytest.mark.parametrize("name", ["adjusted", "ldam", "asymmetric"])
 def test_labels_that_a_loss_was_not_made_for_are_refused(name: str) -> None:
     loss, _ = LOSSES[name]([2, 2])
-    with pytest.raises(ValueError, match=r"made for, \(2, 2\), but got \(4,\)"):
+    with pytest.raises(ValueError, match=r"those of the loss, \(2, 2\), but got \(4,\)"):
         loss(torch.zeros(3, 4), torch.zeros(3, 1, dtype=torch.int64), (4,))
 
 

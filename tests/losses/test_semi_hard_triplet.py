@@ -81,7 +81,11 @@ def test_nothing_to_compare_is_zero_with_a_gradient_path(targets: list[int]) -> 
 
 def test_an_empty_batch_is_zero() -> None:
     features = torch.zeros(0, 4, requires_grad=True)
-    semi_hard_triplet_loss(features, torch.zeros(0, 2, dtype=torch.int64)).backward()
+    loss = semi_hard_triplet_loss(features, torch.zeros(0, 2, dtype=torch.int64))
+    assert loss.item() == 0
+    loss.backward()
+    assert features.grad is not None
+    assert features.grad.shape == (0, 4)
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

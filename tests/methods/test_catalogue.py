@@ -76,14 +76,14 @@ def test_methods_go_together() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("focal+ldam", "focal and ldam, which both bring a loss"),
-        ("crl+crl-class-absolute", "both bring a rectification"),
-        ("triplet-knn+crl", "triplet-knn, which is a whole objective, and crl"),
-        ("crt+lws", "crt and lws, which both do something to the classifier afterwards"),
-        ("lmle+mixup", "lmle, which is a whole objective, and mixup"),
+        ("focal+ldam", "focal and ldam, which both set a loss"),
+        ("crl+crl-class-absolute", "both set a rectification"),
+        ("triplet-knn+crl", "triplet-knn, which replaces the whole objective, and crl"),
+        ("crt+lws", "crt and lws, which both change the classifier after training"),
+        ("lmle+mixup", "lmle, which replaces the whole objective, and mixup"),
         ("hog-knn+crl", "hog-knn, which trains no network, and crl"),
         ("svm+crt", "svm, which decides without the classifier, and crt"),
-        ("crl+dcl", "both bring a rectification"),
+        ("crl+dcl", "both set a rectification"),
         ("crl+crl", "of different methods"),
         ("crl+", "one of 'ce'"),
         ("crl+focl", r"one of .* 'focl'.*Did you mean 'focal'"),
@@ -157,7 +157,10 @@ def test_the_page_on_methods_names_all_of_them() -> None:
     [
         ({"method": "lmle", "rounds": 0}, "rounds to be a positive integer, but got 0"),
         ({"method": "lmle", "rounds": 2.5}, "rounds to be a positive integer"),
-        ({"method": "lmle", "epochs": 1}, "epochs to be enough for a round after the share 0.2 that is pre-training"),
+        (
+            {"method": "lmle", "epochs": 1},
+            "epochs to be enough for a round after pre-training, the share 0.2 of training",
+        ),
         ({"method": "ldam-drw", "epochs": 4}, "epochs to be enough for an epoch after the share 0.8 of training"),
         ({"method": "lmle", "patience": 3}, "lmle takes no patience: validation cannot judge its classifier"),
         ({"method": "crt", "retrain_epochs": 0}, "retrain_epochs to be a positive integer, but got 0"),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rectifier.networks.anet import anet
-from rectifier.networks.local import LocalConv2d
+from rectifier.networks.layers import LocalConv2d
 from rectifier.networks.registry import build_network
 
 HEIGHT, WIDTH = 41, 38

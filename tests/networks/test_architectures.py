@@ -10,9 +10,8 @@ from torch.nn import functional as F  # noqa: N812
 from rectifier.networks.cifarnet import cifarnet
 from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
-from rectifier.networks.local import LocalConv2d
+from rectifier.networks.layers import LocalConv2d, ResponseNorm
 from rectifier.networks.registry import build_network
-from rectifier.networks.response_norm import ResponseNorm
 
 
 def parameters(name: str, sizes: list[int], shape: tuple[int, int, int], **options: object) -> int:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers.network_forms import FORMS, LAYOUTS, TRIED, images_for, make, settled
-from rectifier.networks.output import Output
+from rectifier.networks.head import Output
 from rectifier.networks.registry import NETWORKS, build_network, network_options
 
 # The smallest images that each takes, and some that it was published for or that are likely.
@@ -205,7 +205,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(given: str, meant: str) ->
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_unknown_option_is_answered_with_the_nearest(name: str) -> None:
     option = network_options(name)[0]
-    with pytest.raises(TypeError, match=f"every option to be among .*Did you mean '{option}'"):
+    with pytest.raises(TypeError, match=f"every option of .* to be among .*Did you mean '{option}'"):
         build_network(name, [3], (96, 96, 3), **{option + "x": 1})
 
 

@@ -24,7 +24,7 @@ from rectifier.samplers import EpochSampler
 from rectifier.samplers.lmle import quintuplets
 from rectifier.training.config import Config
 
-DIGEST = "86cf18014b42"
+DIGEST = "9147ebd242cd"
 VERSION = 1
 
 

@@ -13,7 +13,7 @@ import torch
 from helpers.cases import StopsAfter
 from helpers.training import RESTLESS, SHAPES, assert_same, config, spoil_step
 from rectifier._base import console
-from rectifier.networks.retrained import RetrainedClassifier
+from rectifier.networks.decoupling import RetrainedClassifier
 from rectifier.training import Wanted, stages, start, train, train_together, why_not_together
 from rectifier.training import finish as outcome
 from rectifier.training import many as suite

@@ -1,7 +1,9 @@
-"""The form of every sentence that tells a user what is wrong, and the checks that several rooms share.
+"""Error sentences, and the argument checks that several rooms share.
 
-One form everywhere: *Expected X to be ..., but got ...*, with the label, row or option it is about and, where a
-name is misspelt, the nearest valid one. Values give ``ValueError``, types ``TypeError``.
+Every message has one form: *Expected X to be ..., but got ...*. It names the label, row or option, and the nearest
+valid name where one is misspelt. Wrong values raise ``ValueError``, wrong types ``TypeError``.
+
+A check of an option returns its complaint, or None. ``raise_all`` raises all complaints of a call together.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch import Tensor
 
 
 def fail(what: str, wanted: str, got: object) -> NoReturn:
-    """Raise the one error sentence for a wrong value."""
+    """Raise ``ValueError`` with the sentence *Expected what to be wanted, but got got*."""
     raise ValueError(sentence(what, wanted, got))
 
 
@@ -25,8 +27,13 @@ def sentence(what: str, wanted: str, got: object) -> str:
     return f"Expected {what} to be {wanted}, but got {got}."
 
 
+def no_file(what: str, wanted: str, hint: str) -> NoReturn:
+    """Raise ``FileNotFoundError`` for a missing file or folder, with a hint where to get it."""
+    raise FileNotFoundError(f"{sentence(what, wanted, 'nothing there')} {hint}".rstrip())
+
+
 def amount(count: int, noun: str) -> str:
-    """Write a number of things.
+    """Write a number of things, with the plural of the noun.
 
     >>> amount(1, "image"), amount(2000, "class"), amount(3, "entry")
     ('1 image', '2,000 classes', '3 entries')
@@ -37,90 +44,93 @@ def amount(count: int, noun: str) -> str:
     return f"{count:,} {plural}"
 
 
-def no_file(what: str, wanted: str, hint: str) -> NoReturn:
-    """Raise the one error sentence for a file or folder that is not there, with where to get it."""
-    raise FileNotFoundError(f"{sentence(what, wanted, 'nothing there')} {hint}".rstrip())
-
-
 def nearest(value: object, valid: Iterable[str]) -> str:
-    """``" Did you mean 'x'?"`` for the closest valid name, or nothing when none is close."""
+    """Return ``" Did you mean 'x'?"`` with the closest valid name, or an empty string when none is close."""
     names = list(valid)
     swapped = [name for name in names if sorted(name) == sorted(str(value))]  # two letters in the wrong order
     close = swapped or get_close_matches(str(value), names, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def options_of(
+    owner: str, given: Iterable[str], valid: Collection[str], error: type[ValueError | TypeError] = ValueError
+) -> None:
+    """Raise an error for the first option that ``owner`` does not take, with the nearest that it does."""
+    for name in given:
+        if name not in valid:
+            problem = sentence(f"every option of {owner}", f"among {', '.join(valid) or 'none'}", repr(name))
+            raise error(problem + nearest(name, valid))
+
+
+def raise_all(complaints: Iterable[str | None]) -> None:
+    """Raise one ``ValueError`` with all complaints, so that a user sees every wrong option at once."""
+    found = [complaint for complaint in complaints if complaint]
+    if found:
+        raise ValueError("\n".join(found))
+
+
+def that(what: str, value: object, wanted: str, ok: bool) -> str | None:
+    """Return the complaint about an option whose test ``ok`` is false."""
+    return None if ok else sentence(what, wanted, repr(value))
+
+
 def choice(what: str, value: object, valid: Sequence[str]) -> str | None:
-    """Return the complaint about an option that takes one of a few names, or None when it is fine."""
+    """Return the complaint about an option that takes one of a few names."""
     if value in valid:
         return None
     wanted = f"one of {', '.join(map(repr, valid))}"
     return sentence(what, wanted, repr(value)) + nearest(value, valid)
 
 
-def that(what: str, value: object, wanted: str, ok: bool) -> str | None:
-    """Return the complaint about a numeric option whose test ``ok`` came out false."""
-    return None if ok else sentence(what, wanted, repr(value))
+def switch(what: str, value: object) -> str | None:
+    return that(what, value, "True or False", isinstance(value, bool))
 
 
-def option_names(given: Iterable[str], valid: Iterable[str]) -> None:
-    """Raise ``TypeError`` for a keyword that is no option, naming the nearest that is."""
-    unknown = [name for name in given if name not in set(valid)]
-    if unknown:
-        wanted = f"among {', '.join(valid)}"
-        raise TypeError(sentence("every option", wanted, repr(unknown[0])) + nearest(unknown[0], valid))
+def count(what: str, value: object) -> str | None:
+    return that(what, value, "a positive integer", is_count(value))
 
 
-def options_of(owner: str, given: Iterable[str], valid: Collection[str]) -> None:
-    """Raise ``ValueError`` for an option that ``owner`` does not take, naming the nearest that it does."""
-    unknown = [name for name in given if name not in valid]
-    if unknown:
-        wanted = f"among {', '.join(valid) or 'none'}"
-        raise ValueError(sentence(f"every option of {owner}", wanted, repr(unknown[0])) + nearest(unknown[0], valid))
+def positive(what: str, value: object) -> str | None:
+    return that(what, value, "a positive number", is_real(value) and value > 0)
 
 
-def raise_all(complaints: Iterable[str | None]) -> None:
-    """Raise every complaint at once, so that nobody mends their call one option at a time."""
-    found = [complaint for complaint in complaints if complaint]
-    if found:
-        raise ValueError("\n".join(found))
+def not_negative(what: str, value: object) -> str | None:
+    return that(what, value, "a number of at least 0", is_real(value) and value >= 0)
+
+
+def below_one(what: str, value: object) -> str | None:
+    return that(what, value, "a number from 0 and below 1", is_real(value) and 0 <= value < 1)
+
+
+def portion(what: str, value: object) -> str | None:
+    """Return the complaint about a share that may be 0 and may be 1."""
+    return that(what, value, "a share from 0 to 1", is_real(value) and 0 <= value <= 1)
+
+
+def share(what: str, value: object) -> str | None:
+    """Return the complaint about a share that may be 1 but not 0."""
+    return that(what, value, "a number above 0 and at most 1", is_real(value) and 0 < value <= 1)
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Say whether the value is a finite number; NumPy's count, booleans do not."""
+    """Tell whether the value is a finite number. NumPy numbers are, booleans are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
-
-
-def is_count(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def is_natural(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
-def portion(what: str, value: object) -> str | None:
-    """Return the complaint about a share from 0 to 1, both among them, or None when it is one."""
-    return that(what, value, "a share from 0 to 1", is_real(value) and 0 <= value <= 1)
-
-
-def share(what: str, value: object) -> str | None:
-    """Return the complaint about an option that must lie above 0 and at most at 1."""
-    return that(
-        what,
-        value,
-        "a number above 0 and at most 1",
-        is_real(value) and 0 < value <= 1,
-    )
+def is_count(value: object) -> bool:
+    return is_natural(value) and value != 0
 
 
 def logits(value: object) -> Tensor:
     """Return ``logits`` if it is a float tensor ``(N, K)``."""
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise TypeError(sentence("logits", "a floating point tensor", _kind(value)))
-    if value.dim() != 2:
-        fail("logits", "of shape (N, K)", f"shape {tuple(value.shape)}")
-    return value
+    tensor = _float_tensor("logits", value)
+    if tensor.dim() != 2:
+        fail("logits", "of shape (N, K)", f"shape {tuple(tensor.shape)}")
+    return tensor
 
 
 def logits_columns(value: Tensor, sizes: Sequence[int]) -> None:
@@ -131,38 +141,25 @@ def logits_columns(value: Tensor, sizes: Sequence[int]) -> None:
 
 
 def targets(value: object, labels: int) -> Tensor:
-    """Check type and shape of ``targets`` and return it as int64 ``(N, A)``; one label may come as ``(N,)``."""
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            sentence("targets", "an integer tensor of class indices", _kind(value)) + " torch.as_tensor makes one."
-        )
-    if value.dtype not in _INTEGERS:
-        raise TypeError(
-            sentence("targets", "an integer tensor of class indices", _kind(value))
-            + " Binary labels are class indices too: one column a label, 0 or 1, negative where missing"
-            + " (targets.long()); one-hot rows become indices by targets.argmax(1)."
-        )
+    """Return ``targets`` as int64 ``(N, A)`` if type and shape fit. A single label may come as ``(N,)``."""
+    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
+        hint = _FLOAT_TARGETS if isinstance(value, Tensor) else " torch.as_tensor makes one."
+        raise TypeError(sentence("targets", "an integer tensor of class indices", _kind(value)) + hint)
     column = value[:, None] if value.dim() == 1 and labels == 1 else value
     if column.dim() != 2 or column.shape[1] != labels:
-        wanted = "of shape (N,) or (N, 1)" if labels == 1 else f"of shape (N, {labels}), one column a label"
-        hint = (
-            " For several labels pass sizes; one-hot rows become indices by targets.argmax(1)." if labels == 1 else ""
-        )
+        wanted = "of shape (N,) or (N, 1)" if labels == 1 else f"of shape (N, {labels}), one column per label"
+        hint = " For several labels pass sizes. For one-hot rows pass targets.argmax(1)." if labels == 1 else ""
         raise ValueError(sentence("targets", wanted, f"shape {tuple(value.shape)}") + hint)
     return column.long()
 
 
 def target_range(value: Tensor, limit: Tensor, names: Sequence[str] | None = None) -> None:
-    """Check that every target ``(N, A)`` lies below its label's number of classes, ``limit`` ``(A,)``.
+    """Check that every target ``(N, A)`` is below its label's number of classes, ``limit`` ``(A,)``.
 
-    An out-of-range target would point into the next label's columns, so it must never pass. On the CPU the check may
-    look at the values; elsewhere, and in a compiled graph, looking would stall the device, so it asserts there.
+    A target out of range would point into the columns of the next label. On the CPU the check reads the values.
+    On another device, or in a compiled graph, reading would stall the device: there it is an asynchronous assertion.
     """
-    inside = (value < limit).all()
-    if value.device.type != "cpu" or torch.compiler.is_compiling():
-        torch._assert_async(inside, "Expected every target to be below its label's number of classes.")
-        return
-    if bool(inside):
+    if _all_true((value < limit).all(), "Expected every target to be below its label's number of classes."):
         return
     row, label = (value >= limit).nonzero()[0].tolist()
     name = f" of label {names[label]!r}" if names else f" of label {label}" if len(limit) > 1 else ""
@@ -171,14 +168,11 @@ def target_range(value: Tensor, limit: Tensor, names: Sequence[str] | None = Non
 
 
 def within(what: str, value: Tensor, low: float, high: float) -> None:
-    """Check that every value lies from ``low`` to ``high``; looked at on the CPU alone, as in ``target_range``."""
-    inside = ((value >= low) & (value <= high)).all()
+    """Check that every value is from ``low`` to ``high``, on each device as in ``target_range``."""
+    inside = (value >= low) & (value <= high)
     wanted = f"from {low:g} to {high:g}"
-    if value.device.type != "cpu" or torch.compiler.is_compiling():
-        torch._assert_async(inside, f"Expected {what} to be {wanted}.")
-    elif not bool(inside):
-        outside = value[~((value >= low) & (value <= high))]
-        fail(what, wanted, f"{outside.flatten()[0].item():g}")
+    if not _all_true(inside.all(), f"Expected {what} to be {wanted}."):
+        fail(what, wanted, f"{value[~inside].flatten()[0].item():g}")
 
 
 def same_length(what: str, value: Tensor, other: str, reference: Tensor) -> None:
@@ -188,23 +182,40 @@ def same_length(what: str, value: Tensor, other: str, reference: Tensor) -> None
 
 def same_device(what: str, value: Tensor, other: str, reference: Tensor) -> None:
     if value.device != reference.device:
-        fail(what, f"on {reference.device}, where {other} is", f"{value.device}")
+        fail(what, f"on {reference.device}, the device of {other}", f"{value.device}")
 
 
 def features(value: object, reference: Tensor, labels: int) -> Tensor:
-    """Return ``features`` if it is there and is a float tensor ``(N, D)`` or ``(N, A, D)``."""
+    """Return ``features`` if it is a float tensor ``(N, D)`` or ``(N, A, D)`` that fits the logits ``reference``."""
     if value is None:
-        fail("features", "given for level='instance' (shape (N, D) or (N, A, D))", "None")
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise TypeError(sentence("features", "a floating point tensor", _kind(value)))
-    if value.dim() not in (2, 3) or (value.dim() == 3 and value.shape[1] not in (1, labels)):
-        fail("features", f"of shape (N, D) or (N, {labels}, D)", f"shape {tuple(value.shape)}")
-    same_length("features", value, "logits", reference)
-    same_device("features", value, "logits", reference)
-    return value
+        fail("features", "given (shape (N, D) or (N, A, D)), because this loss compares features", "None")
+    tensor = _float_tensor("features", value)
+    if tensor.dim() not in (2, 3) or (tensor.dim() == 3 and tensor.shape[1] not in (1, labels)):
+        fail("features", f"of shape (N, D) or (N, {labels}, D)", f"shape {tuple(tensor.shape)}")
+    same_length("features", tensor, "logits", reference)
+    same_device("features", tensor, "logits", reference)
+    return tensor
 
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_FLOAT_TARGETS = (
+    " Binary labels are class indices too: one column per label with 0 or 1, negative where missing"
+    " (targets.long()). For one-hot rows pass targets.argmax(1)."
+)
+
+
+def _float_tensor(what: str, value: object) -> Tensor:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(sentence(what, "a floating point tensor", _kind(value)))
+    return value
+
+
+def _all_true(condition: Tensor, message: str) -> bool:
+    """Return whether the condition holds. Where reading it would stall, assert it on the device and return True."""
+    if condition.device.type == "cpu" and not torch.compiler.is_compiling():
+        return bool(condition)
+    torch._assert_async(condition, message)
+    return True
 
 
 def _kind(value: object) -> str:

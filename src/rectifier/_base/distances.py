@@ -1,4 +1,4 @@
-"""Distances between samples: exact where samples are close, zero where they are equal, without an (n, N, D) tensor."""
+"""Distances between samples: exact for close samples, 0 for equal ones, without an ``(n, N, D)`` tensor."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def squared_distances(anchors: Tensor, samples: Tensor) -> Tensor:
-    """Return squared Euclidean distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``; or all without A.
+    """Return float64 squared Euclidean distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``.
 
-    As |x|^2 + |y|^2 - 2 x.y, the one form that needs no (n, N, D) tensor. It cancels where samples are close, so it
-    runs in float64, around the mean, which also keeps reduced-precision matrix units out of it, and float64 is what it
-    returns; below the rounding error of that, a distance is 0, and so is its slope.
+    ``(n, D)`` and ``(N, D)`` give ``(n, N)``. The form |x|^2 + |y|^2 - 2 x.y needs no ``(n, N, D)`` tensor but cancels
+    for close samples. So it runs in float64 around the mean, which also avoids reduced-precision matrix units. A
+    distance below the rounding error is 0, and so is its gradient.
 
     >>> squared_distances(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[25.0, 0.0]]
@@ -28,12 +28,12 @@ def squared_distances(anchors: Tensor, samples: Tensor) -> Tensor:
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """Return the widest floating point of a device: MPS has no float64."""
+    """Return the widest floating point type of a device: MPS has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Scale vectors to length 1, in float32 or better. One of length 0 has no direction and stays as it is.
+    """Scale vectors to length 1, in float32 or better. A vector of length 0 stays as it is.
 
     >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
@@ -41,11 +41,11 @@ def unit(vectors: Tensor) -> Tensor:
     """
     vectors = at_least_float32(vectors)
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    # Not a small number in place of 0, as is common: the gradient would be multiplied by its inverse.
+    # A small number in place of 0, as is common, would multiply the gradient by its inverse.
     scaled: Tensor = vectors / length.where(length > 0, 1)
     return scaled
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Leave half precision behind; float64 stays."""
+    """Convert half precision to float32. Wider types stay."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -1,7 +1,7 @@
 """How A labels of unequal sizes share the K columns of one ``(N, K)`` tensor.
 
-The tables here are built once per label layout and device and then reused: copying a list to a GPU inside a loss would
-stall it and could not be captured in a CUDA graph.
+Tables are built once per label layout and device. Copying a list to a GPU inside a loss would stall it and could not be
+captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from rectifier._base import check
 from rectifier.labels.space import LabelSpace, first_columns
 
 Sizes = LabelSpace | Sequence[int]
+"""The number of classes of each label, as a list or as the LabelSpace itself."""
 
 
 def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Keep what ``build`` gives for each layout and device; in a compiled graph it is an input that never changes."""
+    """Cache what ``build`` returns for each layout and device. A compiled graph reads it as a constant input."""
 
     @lru_cache(maxsize=256)
     def kept(*key: Any) -> Tensor:
-        with torch.inference_mode(False):  # or a table first needed in evaluation could not be used in training
+        with torch.inference_mode(False):  # so that training can use a table first needed in evaluation
             return build(*key)
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -40,7 +41,7 @@ def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def lookup(*key: Any) -> Tensor:
         if not torch.compiler.is_compiling():
             return kept(*key)
-        # A graph may read a tensor from an attribute, but neither call a cache nor hold two constants of one name.
+        # A graph can read a tensor from an attribute, but cannot call a cache or hold two constants of one name.
         found: Tensor = getattr(_TABLES, place(*key))
         return found
 
@@ -51,7 +52,7 @@ _TABLES = SimpleNamespace()
 
 
 def as_sizes(sizes: Sizes | None, columns: int | None = None) -> tuple[int, ...]:
-    """Bring every way of giving the sizes to one tuple; None is one label that owns all columns."""
+    """Return sizes in any form as a tuple. None is one label with all columns."""
     if isinstance(sizes, LabelSpace):
         return sizes.sizes
     if sizes is None:
@@ -62,6 +63,11 @@ def as_sizes(sizes: Sizes | None, columns: int | None = None) -> tuple[int, ...]
     if not given or not all(map(check.is_count, given)):
         check.fail("sizes", "a non-empty list of positive integers or a LabelSpace", repr(sizes))
     return given
+
+
+def kept_sizes(sizes: Sizes) -> Sizes:
+    """Return checked sizes for a module to keep: a LabelSpace, which knows the label names, or a tuple."""
+    return sizes if isinstance(sizes, LabelSpace) else as_sizes(sizes)
 
 
 def label_names(sizes: Sizes | None) -> tuple[str, ...] | None:
@@ -78,7 +84,7 @@ def as_targets(targets: object, sizes: tuple[int, ...], names: Sequence[str] | N
 def targets_beside(
     logits: Tensor, targets: object, sizes: tuple[int, ...], names: Sequence[str] | None = None
 ) -> Tensor:
-    """Check that logits and targets fit the sizes and each other; return targets as int64 ``(N, A)``."""
+    """Check that logits and targets fit the sizes and each other. Return targets as int64 ``(N, A)``."""
     check.logits_columns(logits, sizes)
     canonical = as_targets(targets, sizes, names)
     check.same_length("targets", canonical, "logits", logits)
@@ -123,7 +129,7 @@ def argmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 
 def sum_by_label(values: Tensor, sizes: tuple[int, ...], label: Tensor | None = None) -> Tensor:
-    """Add up over the columns of each label: ``(A,)`` from ``(K,)``, or from some columns with their labels ``(M,)``.
+    """Sum over the columns of each label: ``(A,)`` from ``(K,)``, or from some columns with their labels ``(M,)``.
 
     >>> sum_by_label(torch.tensor([1, 2, 3]), (2, 1))
     tensor([3, 3])
@@ -135,36 +141,36 @@ def sum_by_label(values: Tensor, sizes: tuple[int, ...], label: Tensor | None = 
 
 
 def of_label(features: Tensor, a: int) -> Tensor:
-    """Return the features ``(N, D)`` of a label: its own of ``(N, A, D)``, or those that all labels share."""
+    """Return the features ``(N, D)`` of a label: its own from ``(N, A, D)``, or the shared ones."""
     return features if features.dim() == 2 else features[:, a]
 
 
 @table
 def label_sizes(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """``(A,)``: the number of classes of each label."""
+    """Return ``(A,)``: the number of classes of each label."""
     return _on_device(sizes, device)
 
 
 @table
 def offsets(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """``(A,)``: the first column of each label."""
+    """Return ``(A,)``: the first column of each label."""
     return _on_device(first_columns(sizes), device)
 
 
 @table
 def label_of_column(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """``(K,)``: the label that owns each column."""
+    """Return ``(K,)``: the label of each column."""
     return _on_device(tuple(a for a, size in enumerate(sizes) for _ in range(size)), device)
 
 
 # Labels of unequal sizes are padded to a common width, so that one softmax serves many labels. Where one long label
-# would make that wasteful, labels are first put together by size (within a factor of two).
+# would waste memory, labels are first grouped by size (within a factor of two).
 
 _MOST_PADDING = 4
 
 
 def _padded_blocks(logits: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
-    """Return the labels as ``(N, labels, width)`` tensors, one per group of similar sizes, filled up with -inf."""
+    """Return the labels as ``(N, labels, width)`` tensors, one per group of similar sizes, padded with -inf."""
     there, back = _plain_to_padded(sizes, logits.device), padded_to_plain(sizes, logits.device)
     shapes = [(len(group), max(sizes[label] for label in group)) for group in size_groups(sizes)]
     blocks = _rearrange(logits, there, back, float("-inf")).split([labels * width for labels, width in shapes], dim=1)
@@ -172,13 +178,15 @@ def _padded_blocks(logits: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 
 def _rearrange(columns: Tensor, there: Tensor, back: Tensor, fill: float = 0.0) -> Tensor:
-    """Return the columns numbered ``there``, ``fill`` for the number behind the last; ``back`` undoes it."""
+    """Return the columns with the indices ``there``, where the index after the last is ``fill``. ``back`` is the
+    inverse.
+    """
     rearranged: Tensor = _Rearrange.apply(columns, there, back, fill)  # type: ignore[no-untyped-call]
     return rearranged
 
 
 class _Rearrange(torch.autograd.Function):
-    """No column is taken twice, so the gradient is rearranged back: no sum, no atomic additions."""
+    """No column is taken twice, so the gradient is rearranged back, without sums or atomic additions."""
 
     @staticmethod
     def forward(ctx: Any, columns: Tensor, there: Tensor, back: Tensor, fill: float) -> Tensor:
@@ -193,26 +201,26 @@ class _Rearrange(torch.autograd.Function):
 
 @table
 def _plain_to_padded(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """The columns of all groups in turn, every label filled up to its group's width."""
+    """Return the columns of all groups in turn, every label padded to its group's width."""
     return _on_device(_padded_columns(sizes), device)
 
 
 @table
 def padded_to_plain(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """``(K,)``: where each column stands among the padded ones."""
+    """Return ``(K,)``: the place of each column among the padded ones."""
     where = {column: position for position, column in enumerate(_padded_columns(sizes))}
     return _on_device(tuple(where[column] for column in range(sum(sizes))), device)
 
 
 @table
 def _label_order(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """``(A,)``: where each label stands after the groups are joined."""
+    """Return ``(A,)``: the place of each label in the joined groups."""
     joined = list(chain.from_iterable(size_groups(sizes)))
     return _on_device(tuple(joined.index(label) for label in range(len(sizes))), device)
 
 
 def size_groups(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Label numbers that are padded together."""
+    """Group the labels that are padded together."""
     if len(sizes) * max(sizes) <= _MOST_PADDING * sum(sizes):
         return (tuple(range(len(sizes))),)
     by_bits: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""How imbalanced labels are: counts, ratio, the measure Omega, the minority classes of a batch, long-tail profiles."""
+"""Imbalance of labels: counts, ratio, the measure Omega, the minority classes of a batch, long-tail profiles."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Counts = Tensor | Sequence[Tensor] | Sequence[Sequence[int]] | Sequence[int]
 
 
 def class_counts(targets: Tensor, sizes: Sizes | None = None) -> list[Tensor]:
-    """Count the samples of each class, label by label; missing labels (negative targets) are left out.
+    """Count the samples of each class, label by label. Missing labels (negative targets) do not count.
 
-    ``sizes`` None means one label with as many classes as the largest target asks for.
+    ``sizes`` None means one label, with the largest target as its last class.
 
     >>> [counts.tolist() for counts in class_counts(torch.tensor([[0, 1], [2, -1], [0, 1]]), [3, 2])]
     [[2, 0, 1], [0, 2]]
@@ -31,7 +31,7 @@ def class_counts(targets: Tensor, sizes: Sizes | None = None) -> list[Tensor]:
 
 
 def imbalance_ratio(counts: Counts) -> Tensor:
-    """Return largest over smallest class: a scalar for one label, ``(A,)`` for a list; inf where a class is empty.
+    """Return largest over smallest class: a scalar for one label, ``(A,)`` for a list; inf if a class is empty.
 
     >>> imbalance_ratio(torch.tensor([500, 25]))
     tensor(20.)
@@ -40,10 +40,10 @@ def imbalance_ratio(counts: Counts) -> Tensor:
 
 
 def imbalance_measure(counts: Counts) -> Tensor:
-    """Return Omega, the share of samples missing for a balanced label: a scalar for one label, ``(A,)`` for a list.
+    """Return Omega, the share of samples missing for balance: a scalar for one label, ``(A,)`` for a list.
 
-    Omega = sum_k (n_max - n_k) / (K n_max): 0 when balanced, below 1 always (the paper defines it in words below
-    Eq. 8; this is our reading).
+    Omega = sum_k (n_max - n_k) / (K n_max) is 0 for a balanced label and always below 1. The paper defines it in words
+    below Eq. 8; this is our reading.
 
     >>> imbalance_measure([torch.tensor([10, 10]), torch.tensor([10, 5])])
     tensor([0.0000, 0.2500])
@@ -57,13 +57,14 @@ def loss_weight(counts: Counts, eta: float) -> Tensor:
     >>> loss_weight([torch.tensor([10, 10]), torch.tensor([10, 5])], eta=0.5)
     tensor([0.0000, 0.1250])
     """
+    check.raise_all([check.not_negative("eta", eta)])
     return (eta * imbalance_measure(counts)).clamp(max=1)
 
 
 def log_prior(counts: Counts) -> Tensor:
     """Return the log of each class's share of its label's samples, float64 ``(K,)``.
 
-    A class without a sample has the prior of half a sample.
+    A class without samples has the prior of half a sample.
 
     >>> log_prior(torch.tensor([90, 10])).exp()
     tensor([0.9000, 0.1000], dtype=torch.float64)
@@ -76,8 +77,8 @@ def log_prior(counts: Counts) -> Tensor:
 def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0.5) -> Tensor:
     """Mark the minority classes of a batch (Eq. 3): boolean ``(K,)``, one entry per column of the logits.
 
-    Per label, the classes present in the batch are taken in ascending order of their counts (ties by class index)
-    while they hold together at most ``rho`` of the samples that have the label.
+    For each label, take the classes of the batch in ascending order of their counts (ties by class index). They are
+    minority classes while together they hold at most ``rho`` of the samples that have the label.
 
     >>> minority_classes(torch.tensor([0, 0, 0, 1, 1, 2]), rho=0.5)
     tensor([False,  True,  True])
@@ -90,7 +91,7 @@ def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0
 
 def column_counts(own: Tensor, total: int) -> Tensor:
     """Count the samples of each of ``total`` columns: int32 ``(K,)``, from ``columns.own_columns``."""
-    slots = torch.where(own >= 0, own, total).flatten()  # missing labels fall into a slot behind the last column
+    slots = torch.where(own >= 0, own, total).flatten()  # missing labels go to a slot after the last column
     one = torch.ones((), dtype=torch.int32, device=own.device)  # GPUs add int32 atomically, int64 only after a sort
     return torch.zeros(total + 1, dtype=torch.int32, device=own.device).index_add(0, slots, one.expand(len(slots)))[:-1]
 
@@ -99,11 +100,11 @@ def minority_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float) -> Te
     """Apply the rule of ``minority_classes`` to the counts ``(K,)`` of a batch."""
     label = columns.label_of_column(sizes, counts.device)
     samples = columns.sum_by_label(counts, sizes)
-    # One stable sort by (label, count); labels stay contiguous, so `label` also names the sorted entries' labels.
+    # One stable sort by (label, count). Labels stay contiguous, so `label` is also right for the sorted entries.
     order = ((label << 32) + counts).argsort(stable=True)
     ascending = counts[order]
     running = ascending.cumsum(0) - (samples.cumsum(0) - samples)[label]
-    # rho * n must round as in plain Python, or a class on the very edge changes sides.
+    # rho * n must round as in plain Python, or a class at the threshold changes sides.
     taken = (running <= (rho * samples.to(widest(counts.device)))[label]) & (ascending > 0)
     return torch.zeros_like(taken).scatter(0, order, taken)
 
@@ -118,8 +119,7 @@ def power_law_profile(classes: int, largest: int, smallest: int, gamma: float = 
     (500, 25, 8072)
     """
     _check_profile(classes, largest, smallest)
-    if not (check.is_real(gamma) and gamma > 0):
-        check.fail("gamma", "a positive number", repr(gamma))
+    check.raise_all([check.positive("gamma", gamma)])
     if classes == 1 or largest == smallest:
         return [largest] * classes
     b = (smallest * classes**gamma - largest) / (largest - smallest)
@@ -128,10 +128,10 @@ def power_law_profile(classes: int, largest: int, smallest: int, gamma: float = 
 
 
 def exponential_profile(classes: int, largest: int, smallest: float) -> list[int]:
-    """Return class sizes that fall by one factor from class to class (the long-tail literature's CIFAR-LT).
+    """Return class sizes that fall by a constant factor (CIFAR-LT of the long-tail literature).
 
-    Sizes are rounded down, as there: CIFAR-100 at ratio 100 has 10,847 images. ``smallest`` need not be whole, so that
-    any ratio can be had: 500 / 200 is 2.5.
+    Sizes are rounded down, as there: CIFAR-100 at ratio 100 has 10,847 images. ``smallest`` may be a fraction, for any
+    ratio: 500 / 200 is 2.5.
 
     >>> sum(exponential_profile(100, 500, 5)), sum(exponential_profile(100, 500, 2.5))
     (10847, 9502)
@@ -139,19 +139,18 @@ def exponential_profile(classes: int, largest: int, smallest: float) -> list[int
     _check_profile(classes, largest, smallest, whole=False)
     if classes == 1:
         return [largest]
-    # The hair added before rounding down keeps an exact size exact: 500 * (5 / 500) must stay 5.
+    # The small addition before rounding down keeps an exact size exact: 500 * (5 / 500) must stay 5.
     return [math.floor(largest * (smallest / largest) ** (i / (classes - 1)) + 1e-9) for i in range(classes)]
 
 
 def step_profile(classes: int, largest: int, smallest: int, minority: float = 0.5) -> list[int]:
-    """Return class sizes with two levels: the last share ``minority`` of the classes is small.
+    """Return class sizes with two levels. The last share ``minority`` of the classes is small.
 
     >>> step_profile(4, 100, 5)
     [100, 100, 5, 5]
     """
     _check_profile(classes, largest, smallest)
-    if not (check.is_real(minority) and 0 <= minority <= 1):
-        check.fail("minority", "a share from 0 to 1", repr(minority))
+    check.raise_all([check.portion("minority", minority)])
     small = math.floor(classes * minority)
     return [largest] * (classes - small) + [smallest] * small
 
@@ -175,7 +174,7 @@ def _per_label(counts: Counts, measure: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
-    """Bring counts to a list with one 1-d tensor per label, and say whether they came as a single label."""
+    """Return counts as a list with one 1-d tensor per label, and whether they came as a single label."""
     if not isinstance(counts, (Tensor, Sequence)) and not hasattr(counts, "__array__"):
         raise TypeError(check.sentence("class_counts", "a 1-d tensor, or a list with one per label", repr(counts)))
     if isinstance(counts, Tensor) and counts.dim() == 0:
@@ -204,8 +203,8 @@ def _check_profile(classes: int, largest: int, smallest: float, whole: bool = Tr
     counts_ok = check.is_count(largest) and (check.is_count(smallest) or (check.is_real(smallest) and not whole))
     check.raise_all(
         [
-            check.that("classes", classes, "a positive integer", check.is_count(classes)),
-            check.that("largest", largest, "a positive integer", check.is_count(largest)),
+            check.count("classes", classes),
+            check.count("largest", largest),
             check.that("smallest", smallest, f"from 1 to largest ({largest})", counts_ok and 1 <= smallest <= largest),
         ]
     )

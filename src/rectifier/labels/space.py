@@ -1,8 +1,9 @@
-"""LabelSpace: the names of the labels and of their classes, and where each lies among the columns of the logits."""
+"""LabelSpace: the names of the labels and of their classes, and their columns in the logits."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -70,13 +71,13 @@ class LabelSpace:
 
     @classmethod
     def infer(cls, table: Table) -> LabelSpace:
-        """Read the classes of each label off a table of values.
+        """Read the classes of each label from a table of values.
 
-        A table is a mapping of columns, a pandas DataFrame, a list of rows (mappings or sequences) or an array
-        ``(N, A)``; without names the labels are ``label0``, ``label1`` and so on.
+        A table is a mapping of columns, a pandas DataFrame, a list of rows (mappings or sequences) or an array ``(N,
+        A)``. Without names the labels are ``label0``, ``label1`` and so on.
 
-        Blanks, ``None``, NaN and pandas' NA are missing; any other value is a class, -1 too. Whole numbers sort by
-        value, everything else by name.
+        Blanks, ``None``, NaN and pandas' NA are missing. Any other value is a class, including -1. Whole numbers sort
+        by value, everything else by name.
 
         >>> LabelSpace.infer({"size": [10, 2, None, 10], "kind": ["b", "a", "", "b"]}).classes
         (('2', '10'), ('a', 'b'))
@@ -136,7 +137,7 @@ class LabelSpace:
         return encoded
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return the label space as JSON text, and write it to ``path`` if one is given."""
+        """Return the label space as JSON text, and write it to ``path`` if given."""
         labels = [{"name": n, "classes": list(c)} for n, c in zip(self.names, self.classes, strict=True)]
         text = json.dumps({"labels": labels}, ensure_ascii=False, indent=1)
         if path is not None:
@@ -145,7 +146,7 @@ class LabelSpace:
 
     @classmethod
     def from_json(cls, source: str | Path) -> LabelSpace:
-        """Read what ``to_json`` gave: a path, or the text itself."""
+        """Read the output of ``to_json``: a path, or the text itself."""
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
         content: Any = json.loads(str(source) if is_text else Path(source).read_text(encoding="utf-8"))
         try:
@@ -166,7 +167,7 @@ def first_columns(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _columns(table: Table) -> dict[str, list[object]]:
-    """Bring every form of a table to named columns."""
+    """Return a table in any form as named columns."""
     if isinstance(table, Mapping) or hasattr(table, "items"):
         return {str(name): list(column) for name, column in table.items()}
     rows: list[Any] = table.tolist() if hasattr(table, "tolist") else list(table)
@@ -178,12 +179,12 @@ def _columns(table: Table) -> dict[str, list[object]]:
 
 
 def is_missing(value: object) -> bool:
-    """Say whether a table's value stands for no label: None, NaN, NaT, pandas' NA or a blank string."""
+    """Tell whether a table's value means no label: None, NaN, NaT, pandas' NA or a blank string."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return True
     try:
         return bool(value != value)
-    except TypeError:  # pandas' NA knows neither
+    except TypeError:  # pandas' NA has no truth value
         return True
 
 
@@ -192,7 +193,7 @@ def _class_name(value: object) -> str:
         value = value.item()
     if isinstance(value, Integral) and not isinstance(value, bool):
         return str(int(value))
-    # A column of whole numbers with a blank among them reaches us as floats: 3.0 is the class "3".
+    # pandas turns a column of whole numbers with a blank into floats: 3.0 is the class "3".
     if isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer():
         return str(int(float(value)))
     return str(value).strip()
@@ -206,8 +207,6 @@ def _numbers_first(name: str) -> tuple[int, int, str]:
 
 
 def _no_duplicates(what: str, names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            check.fail(what, "all different", f"{name!r} twice")
-        seen.add(name)
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        check.fail(what, "all different", f"{twice[0]!r} twice")

@@ -1,4 +1,4 @@
-"""The asymmetric loss (Ridnik et al. 2021) for labels of two classes: positives are rare, negatives plenty and easy."""
+"""The asymmetric loss (Ridnik et al. 2021) for binary labels with rare positives and many easy negatives."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier.labels import columns
-from rectifier.losses.focal import focal, focus_complaint
+from rectifier.losses.focal import focal
 from rectifier.losses.sample import ProbabilityLoss, check_same_labels, own_values
 
 
 class Asymmetric(ProbabilityLoss):
-    """A focal loss with one focus for positives and another for negatives, whose probability is also shifted.
+    """Give a focal loss with separate focus for positives and negatives, and a shifted probability for negatives.
 
-    Class 1 is the positive, p its probability under the softmax of both logits. A positive costs
-    -(1 - p)^positive log p; a negative -q^negative log(1 - q) with q = max(p - shift, 0), so that negatives below the
-    shift cost nothing. The gradient goes through the focus too, as the formula says.
+    Class 1 is the positive, p its probability under the softmax of both logits. A positive costs -(1 - p)^positive log
+    p. A negative costs -q^negative log(1 - q) with q = max(p - shift, 0), so negatives with p below the shift cost
+    nothing. The gradient includes the focus, as in the formula.
 
     Args:
-        sizes: Classes of each label, or a LabelSpace; labels of other than two classes have cross-entropy.
+        sizes: Number of classes of each label, or a LabelSpace. Labels without exactly two classes use cross-entropy.
         positive: The focus of positives; 0 is cross-entropy.
         negative: The focus of negatives.
-        shift: What is taken off the probability of negatives.
+        shift: How much is subtracted from the probability of negatives.
 
     >>> Asymmetric([2])(torch.zeros(2, 2), torch.tensor([[1], [0]]), (2,))
     tensor([[0.6931],
@@ -35,21 +35,20 @@ class Asymmetric(ProbabilityLoss):
         super().__init__()
         check.raise_all(
             [
-                focus_complaint("positive", positive),
-                focus_complaint("negative", negative),
-                check.that("shift", shift, "a number from 0 and below 1", check.is_real(shift) and 0 <= shift < 1),
+                check.not_negative("positive", positive),
+                check.not_negative("negative", negative),
+                check.below_one("shift", shift),
             ]
         )
         self.sizes = columns.as_sizes(sizes)
         self.positive, self.negative, self.shift = positive, negative, shift
         if 2 not in self.sizes:
-            wanted = "2 for a label at least, with a negative and a positive class, for an asymmetric loss"
-            check.fail("sizes", wanted, self.sizes)
+            check.fail("sizes", "2 for at least one label, because an asymmetric loss needs two classes", self.sizes)
 
     def of(self, log_p: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
         check_same_labels(self.sizes, sizes)
         own = own_values(log_p, targets, sizes)  # log p of a positive, log(1 - p) of a negative
-        # log(1 - q) = log min(1 - p + shift, 1); without a shift it is log(1 - p) to the last digit.
+        # log(1 - q) = log min(1 - p + shift, 1). Without a shift it equals log(1 - p) exactly.
         log_shift = torch.full_like(own, math.log(self.shift) if self.shift else -math.inf)
         shifted = torch.logaddexp(own, log_shift).clamp(max=0)
         asymmetric = torch.where(targets == 1, focal(own, self.positive), focal(shifted, self.negative))

@@ -1,8 +1,8 @@
 """Join the batches of all ranks, so that mining sees the global batch.
 
-Each rank computes the loss of the joined batch and sends gradients to its own rows alone. The rows of all ranks add up
-to the gradient of one process; DDP then averages over ranks, so own rows are scaled by their number. Without that, a
-mined loss would weigh 1/world size beside any loss of the local batch.
+Each rank computes the loss of the joined batch and sends gradients only to its own rows. Over all ranks these add up to
+the gradient of a single process. DDP then averages over ranks, so own rows are scaled by the number of ranks. Without
+the scale, a mined loss would weigh 1 / world size of a loss of the local batch.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch.nn.functional import pad
 
 
 def global_batch(logits: Tensor, targets: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return logits, targets and features of all ranks, in rank order; unchanged where there is one process.
+    """Return logits, targets and features of all ranks, in rank order. A single process gets its arguments back.
 
-    Uneven batches are padded with rows whose labels are all missing, which no loss here sees. Agreeing on the longest
-    batch is the one value that is waited for.
+    Shorter batches are padded with rows whose labels are all missing, which no loss here counts. Every rank waits once,
+    to learn the length of the longest batch.
     """
     if not _several_ranks():
         return logits, targets, features
@@ -36,7 +36,9 @@ def global_batch(logits: Tensor, targets: Tensor, features: Tensor | None) -> tu
 def shared_draw(
     shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None, gather: bool
 ) -> Tensor:
-    """Return uniform random numbers; on a joined batch all ranks get those of the first, or each had its own loss."""
+    """Return uniform random numbers. On a joined batch all ranks get those of rank 0, so that they compute the same
+    loss.
+    """
     drawn = torch.rand(shape, generator=generator, device=device)
     if gather and _several_ranks():
         dist.broadcast(drawn, src=0)
@@ -53,7 +55,7 @@ def _join(local: Tensor) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks' rows forward; own rows' gradients, times the number of ranks, backward."""
+    """Gather the rows of all ranks. Backward, return the gradient of the own rows, times the number of ranks."""
 
     @staticmethod
     def forward(ctx: Any, local: Tensor) -> Tensor:

@@ -12,17 +12,17 @@ from rectifier.losses.sample import check_same_labels, own_values
 
 
 class LDAM(torch.nn.Module):
-    """Cross-entropy of z - scale * margin of the own class, where the logits z are scale * cosines.
+    """Give the cross-entropy of z - scale * margin of the own class, where the logits z are scale * cosines.
 
-    The margin of class c is proportional to n_c^(-1/4), and the largest of each label is ``largest``. It is one of
-    cosines between features and class weights, so the network must have a cosine classifier, whose logits are cosines
-    times 30: for others a margin of 0.5 means nothing.
+    The margin of class c is proportional to n_c^(-1/4), and the largest of each label is ``largest``. Margins are
+    between cosines of features and class weights, so the network needs a cosine classifier, whose logits are 30 *
+    cosines. For other logits a margin of 0.5 has no meaning.
 
     Args:
         counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
-            class without a sample has the margin of the rarest class that has one.
-        largest: The margin of the rarest class of each label, in cosines; 0 leaves plain cross-entropy.
-        scale: What the network has multiplied the cosines by.
+            class without samples has the margin of the rarest class with samples.
+        largest: The margin of the rarest class of each label, in cosines; 0 is plain cross-entropy.
+        scale: The factor of the cosines in the network.
 
     >>> LDAM(torch.tensor([1600, 100])).margins
     tensor([0.2500, 0.5000])
@@ -32,12 +32,7 @@ class LDAM(torch.nn.Module):
 
     def __init__(self, counts: Counts, largest: float = 0.5, scale: float = 30.0) -> None:
         super().__init__()
-        check.raise_all(
-            [
-                check.that("largest", largest, "a number of at least 0", check.is_real(largest) and largest >= 0),
-                check.that("scale", scale, "a positive number", check.is_real(scale) and scale > 0),
-            ]
-        )
+        check.raise_all([check.not_negative("largest", largest), check.positive("scale", scale)])
         labels, _ = as_count_list(counts)
         self.largest, self.scale = largest, scale
         self.sizes = tuple(map(len, labels))
@@ -47,7 +42,7 @@ class LDAM(torch.nn.Module):
         check_same_labels(self.sizes, sizes)
         own = columns.own_columns(targets, sizes)
         margin = self.scale * self.margins.to(logits.dtype)[own.clamp(min=0)].masked_fill(own < 0, 0)
-        lowered = logits.scatter_add(1, own.clamp(min=0), -margin)  # a missing label takes 0 off the first column
+        lowered = logits.scatter_add(1, own.clamp(min=0), -margin)  # a missing label subtracts 0 from the first column
         return -own_values(columns.log_softmax(lowered, sizes), targets, sizes)
 
     def extra_repr(self) -> str:
@@ -55,7 +50,7 @@ class LDAM(torch.nn.Module):
 
 
 def _relative_margins(counts: Tensor) -> Tensor:
-    """Return ``(C,)``: n^(-1/4) over that of the rarest class that has a sample."""
+    """Return ``(C,)``: n^(-1/4), relative to the rarest class that has samples."""
     present = counts[counts > 0].double()
     rarest = present.min() if len(present) else torch.ones((), dtype=torch.float64)
     return (rarest / counts.double().clamp(min=rarest)).pow(0.25).float()

@@ -1,4 +1,4 @@
-"""Logit adjustment in training (Menon et al. 2021); with tau = 1 it is balanced softmax (Ren et al. 2020)."""
+"""Logit adjustment in training (Menon et al. 2021). With tau = 1 it is balanced softmax (Ren et al. 2020)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rectifier.losses.sample import check_same_labels, own_values
 
 
 class LogitAdjusted(torch.nn.Module):
-    """Cross-entropy of the logits plus tau log prior.
+    """Give the cross-entropy of the logits plus tau * log prior.
 
-    The prior explains how often a class comes, so that the logits need not: their argmax decides as if all classes were
+    The prior accounts for the class frequencies, so the logits do not: their argmax decides as if all classes were
     equally frequent.
 
     Args:
         counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
-            class without a sample has the prior of half a sample.
-        tau: How much of the log prior is added; 0 is cross-entropy.
+            class without samples has the prior of half a sample.
+        tau: The factor of the log prior; 0 is cross-entropy.
 
     >>> LogitAdjusted(torch.tensor([75, 25]))(torch.zeros(2, 2), torch.tensor([[0], [1]]), (2,)).exp()
     tensor([[1.3333],

@@ -1,4 +1,4 @@
-"""Mixed images (mixup, CutMix): each has the labels of two, one with a share, the other with the rest."""
+"""Mixed images (mixup, CutMix): each has the labels of two images, in shares that add up to 1."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rectifier.losses.gather import global_batch
 from rectifier.losses.inputs import Inputs
 
 Partner = tuple[Tensor, Tensor]
-"""Targets of the other image, and the share ``(N,)`` or ``(N, A)`` of the first, from 0 to 1."""
+"""Targets of the second image, and the share ``(N,)`` or ``(N, A)`` of the first, from 0 to 1."""
 
 
 class Side(NamedTuple):
-    """The labels of one image of each pair, and how much they count."""
+    """The labels of one image of each pair, and their share."""
 
     targets: Tensor  # (N, A)
-    share: Tensor | None = None  # (N, A); None is the whole
+    share: Tensor | None = None  # (N, A); None is 1
 
 
 def both_sides(given: Inputs, logits: Tensor, partner: Partner, sizes: columns.Sizes, gather: bool) -> list[Side]:
-    """Check the partner of a batch beside its own ``logits``, join the ranks if asked, and return both sides.
+    """Check the partner of a batch, join the ranks for ``gather``, and return both sides.
 
-    A label that one image lacks is the other's alone.
+    A label that one image lacks belongs wholly to the other image. ``logits`` are those of the local batch.
     """
     targets, share = _checked(logits, partner, sizes, given)
     if gather:
@@ -37,7 +37,7 @@ def both_sides(given: Inputs, logits: Tensor, partner: Partner, sizes: columns.S
 
 
 def larger_side(sides: list[Side]) -> Tensor:
-    """Return ``(N, A)``: the targets that hold the larger share, those of the first where both hold half."""
+    """Return the targets ``(N, A)`` with the larger share; the first image's where both have half."""
     first, second = sides[0], sides[-1]
     return first.targets if first.share is None else torch.where(first.share >= 0.5, first.targets, second.targets)
 

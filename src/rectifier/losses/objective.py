@@ -1,4 +1,4 @@
-"""One objective of three parts, each chosen on its own: the loss of a sample, class weights, rectification."""
+"""Objective: a sample loss, class weights and the Class Rectification Loss, each chosen on its own."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.space import LabelSpace
-from rectifier.losses.crl.design import Design, check_reduction, reduce_labels
+from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.loss import Rectification, rectify
 from rectifier.losses.crl.memory import make_memory
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
 from rectifier.losses.mixed import Partner, Side, both_sides, larger_side
-from rectifier.losses.sample import ProbabilityLoss, SampleLoss
+from rectifier.losses.sample import ProbabilityLoss, SampleLoss, check_reduction, reduce_labels
 
 
 class LossParts(NamedTuple):
-    """The objective and what it is made of; all but ``loss`` are ``(A,)`` and detached, for logging.
+    """The loss and its parts, for logging. All parts except ``loss`` are detached and ``(A,)``.
 
-    ``base_loss`` is the loss without rectification: cross-entropy, or whatever the method has in its place.
-    ``comparisons`` counts the triplets, or the positive and negative pairs. ``alpha`` is its current value.
+    ``base_loss`` is the loss without rectification: cross-entropy, or the method's replacement. ``comparisons`` counts
+    the triplets, or the positive and negative pairs. ``alpha`` is the current weight of the rectification.
     """
 
     loss: Tensor
@@ -35,33 +34,40 @@ class LossParts(NamedTuple):
     mined_classes: Tensor
     comparisons: Tensor
 
+    @classmethod
+    def without_rectification(cls, loss: Tensor, base_loss: Tensor, comparisons: Tensor) -> LossParts:
+        """Return the parts of an objective that has no Class Rectification Loss."""
+        base = base_loss.detach()
+        none = torch.zeros_like(base)
+        return cls(loss, base, none, none, none.long(), comparisons)
+
 
 class Objective(torch.nn.Module):
-    """Train with alpha * CRL + (1 - alpha) * the weighted mean loss of the samples, per label (Eq. 8).
+    """Train with alpha * CRL + (1 - alpha) * the weighted mean of a sample loss, per label (Eq. 8).
 
-    The mean of a label is over the samples that have it: sum_i w_i l_i / sum_i w_i, w_i the weight of sample i's class.
+    The mean of a label is sum_i w_i l_i / sum_i w_i over the samples that have it, w_i the weight of sample i's class.
 
     Args:
-        sample_loss: Gives the loss of every sample under every label, as ``CrossEntropy()`` or ``Focal()`` do.
-        sizes: Classes of each label, or a LabelSpace.
-        weights: One for each class, ``(K,)``. None is the plain mean.
-        weights_from: The share of training after which the weights count (deferred re-weighting, Cao et al. 2019);
-            until then all are 1. How much of training is done is told by ``set_progress``.
-        rectification: The options of the Class Rectification Loss; None leaves it out.
-        alpha: Weight of the rectification, one number or one per label, from 0 to 1.
-        falling: Let that weight fall over training as half a cosine wave, from alpha to 0 (the loss schedule of Wang et
-            al. 2019, Dynamic Curriculum Learning). How much of training is done is told by ``set_progress``.
-        rectify_from: The share of training after which the rectification begins; until then its weight is 0.
-        pooled: Take the mean over the comparisons of all labels together, in place of each label's own: another reading
-            of the paper's ``|T|``, by which labels with much to compare count more. Sum over labels to have that mean.
-        memory: Rectify together with this many recent samples (see ``ClassRectificationLoss``); the loss of the samples
-            is of the batch alone.
-        memory_age: Leave out samples that were seen more than so many batches ago.
+        sample_loss: Gives one value per sample and label, such as ``CrossEntropy()`` or ``Focal()``.
+        sizes: Number of classes of each label, or a LabelSpace.
+        weights: One weight per class, ``(K,)``. None is the plain mean.
+        weights_from: Share of training after which the weights apply (deferred re-weighting, Cao et al. 2019). Before,
+            all weights are 1. Call ``set_progress``.
+        rectification: Options of the Class Rectification Loss. None leaves it out.
+        alpha: Weight of the rectification from 0 to 1, one number or one per label.
+        falling: Decrease this weight over training to 0, as half a cosine wave (the loss schedule of Wang et al. 2019,
+            Dynamic Curriculum Learning). Call ``set_progress``.
+        rectify_from: Share of training after which the rectification starts. Before, its weight is 0.
+        pooled: Take one mean over the comparisons of all labels, in place of one mean per label. This reads
+            the paper's ``|T|`` in another way: labels with many comparisons count more. Needs the sum over labels.
+        memory: Rectify together with this many recent samples (see ``ClassRectificationLoss``). The sample loss sees
+            only the batch.
+        memory_age: Ignore samples seen more than this many batches ago.
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
         gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
-        generator: Where random mining draws from.
+        generator: Random generator of ``mining="random"``.
 
-    >>> from rectifier.losses.focal import Focal
+    >>> from rectifier.losses import Focal
     >>> objective = Objective(Focal(), [2], weights=torch.tensor([1.0, 9.0]), rectification=Design(), alpha=0.1)
     >>> objective(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]))
     tensor(0.2060)
@@ -90,36 +96,33 @@ class Objective(torch.nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        known = columns.as_sizes(sizes)
-        self.sizes: Sizes = sizes if isinstance(sizes, LabelSpace) else known
+        check.raise_all(
+            [
+                check.switch("falling", falling),
+                check.switch("pooled", pooled),
+                check.portion("weights_from", weights_from),
+                check.portion("rectify_from", rectify_from),
+            ]
+        )
+        only_with = {"falling": falling, "rectify_from": rectify_from, "pooled": pooled, "memory": memory}
+        _check_together(weights, weights_from, rectification, alpha, only_with)
+        self.sizes = columns.kept_sizes(sizes)
         self.sample_loss = sample_loss
-        for name, switch in (("falling", falling), ("pooled", pooled)):
-            if not isinstance(switch, bool):
-                check.fail(name, "True or False", repr(switch))
-        self.weights_from = _share("weights_from", weights_from)
         self.design = None if rectification is None else rectification.checked()
         self.label_reduction = check_reduction(label_reduction)
-        self.gather = gather
-        self.generator = generator
-        if (alpha is None) != (rectification is None):
-            wanted = "given together with rectification" if alpha is None else "None without rectification"
-            check.fail("alpha", wanted, "None" if alpha is None else repr(alpha))
-        if weights_from and weights is None:
-            check.fail("weights", "given together with weights_from", "None")
-        self.rectify_from = _share("rectify_from", rectify_from)
-        own = {"falling": falling, "rectify_from": rectify_from, "pooled": pooled, "memory": memory}
-        for option, given in own.items():
-            if given and rectification is None:
-                check.fail("rectification", f"given together with {option}", "None")
+        self.gather, self.generator = gather, generator
+        self.weights_from, self.rectify_from = weights_from, rectify_from
         self.falling, self.pooled = falling, pooled
         self.memory = make_memory(memory, self.sizes, memory_age)
+        known = columns.as_sizes(sizes)
         self.register_buffer("weights", _weights(weights, sum(known)))
         self.register_buffer("alpha", _alpha(0.0 if alpha is None else alpha, len(known)), persistent=alpha is not None)
         self.register_buffer("progress", torch.zeros(()), persistent=False)
 
     def set_progress(self, share: float) -> None:
-        """Say which share of training is done, from 0 to 1; a captured step reads it too, for the tensor stays."""
-        self.progress.fill_(_share("progress", share))
+        """Set the share of training that is done, from 0 to 1. It changes a tensor, which a captured step reads."""
+        check.raise_all([check.portion("progress", share)])
+        self.progress.fill_(share)
 
     def forward(
         self,
@@ -132,9 +135,9 @@ class Objective(torch.nn.Module):
     ) -> Tensor | LossParts:
         """Return the loss, or with ``return_parts`` a ``LossParts`` from the same pass.
 
-        Where images are mixed, ``partner`` is (targets of the other images, share ``(N,)`` or ``(N, A)`` of the first).
-        Both sides count with their share, and a label missing on one side is the other's alone; the rectification takes
-        the side with the larger share.
+        For mixed images, ``partner`` is (targets of the second images, share ``(N,)`` or ``(N, A)`` of the first). Both
+        images count with their share. A label that one lacks belongs wholly to the other. The rectification uses the
+        targets with the larger share.
         """
         with no_autocast(logits):
             level = self.design.level if self.design else "class"
@@ -160,10 +163,10 @@ class Objective(torch.nn.Module):
         return LossParts(loss, *(part.detach() for part in parts))
 
     def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side]) -> Tensor:
-        """Return ``(A,)``: for each label the weighted mean over the samples that have it, 0 where none has."""
+        """Return ``(A,)``: the weighted mean over the samples that have the label, 0 where none has it."""
         weights = self._current_weights(given.logits.dtype)
         totals, counts = [], []
-        for side in sides:  # one, or two where images are mixed
+        for side in sides:  # one, or two for mixed images
             counted = _counted(side, given.sizes, weights, given.logits.dtype)
             if isinstance(self.sample_loss, ProbabilityLoss):
                 losses = self.sample_loss.of(log_p, side.targets, given.sizes)
@@ -188,13 +191,13 @@ class Objective(torch.nn.Module):
 
 
 def _pooled(mined: Rectification) -> Rectification:
-    """Weigh each label's mean by its share of all comparisons, so that the labels add up to the mean over all."""
+    """Weight each label's mean by its share of all comparisons, so that the labels add up to the mean over all."""
     counts = mined.comparisons.to(mined.loss.dtype)
     return mined._replace(loss=mined.loss * counts / counts.sum().clamp(min=1))
 
 
 def _counted(side: Side, sizes: tuple[int, ...], weights: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return ``(N, A)``: how much each sample counts under each label, 0 where the label is missing."""
+    """Return ``(N, A)``: the weight of each sample under each label, 0 where the label is missing."""
     if weights is None:
         counted = (side.targets >= 0).to(dtype)
     else:
@@ -203,9 +206,18 @@ def _counted(side: Side, sizes: tuple[int, ...], weights: Tensor | None, dtype: 
     return counted if side.share is None else counted * side.share
 
 
-def _share(what: str, value: float) -> float:
-    check.raise_all([check.portion(what, value)])
-    return value
+def _check_together(
+    weights: Tensor | None, weights_from: float, design: Design | None, alpha: object, only_with: dict[str, float]
+) -> None:
+    """Check that options which need each other come together."""
+    if (alpha is None) != (design is None):
+        wanted = "given together with rectification" if alpha is None else "None without rectification"
+        check.fail("alpha", wanted, "None" if alpha is None else repr(alpha))
+    if weights_from and weights is None:
+        check.fail("weights", "given together with weights_from", "None")
+    for option, given in only_with.items():
+        if given and design is None:
+            check.fail("rectification", f"given together with {option}", "None")
 
 
 def _weights(weights: Tensor | None, total: int) -> Tensor | None:

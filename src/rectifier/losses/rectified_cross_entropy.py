@@ -1,7 +1,8 @@
-"""Cross-entropy and class rectification in one objective, weighted by how imbalanced each label is."""
+"""Cross-entropy and class rectification in one objective, weighted by the imbalance of each label."""
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -14,31 +15,21 @@ from rectifier.labels.imbalance import Counts, as_count_list, loss_weight
 from rectifier.labels.space import LabelSpace
 from rectifier.losses.crl.design import Design
 from rectifier.losses.cross_entropy import CrossEntropy
-from rectifier.losses.objective import LossParts, Objective
-
-__all__ = ["LossParts", "RectifiedCrossEntropy"]
+from rectifier.losses.objective import Objective
 
 
 class RectifiedCrossEntropy(Objective):
     """Train with alpha * CRL + (1 - alpha) * CE per label (Eq. 8), alpha = min(eta * Omega, 1).
 
-    Omega is the imbalance of the label in the training set, so balanced labels keep plain cross-entropy and imbalanced
+    Omega is the imbalance of the label in the training set. Balanced labels keep plain cross-entropy, and imbalanced
     ones are rectified more. The cross-entropy of a label is the mean over the samples that have it.
 
-    Args:
+    Own arguments (``Objective`` explains the others):
         class_counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several.
         eta: Weight of the rectification per unit of imbalance.
-        alpha: Give the weight itself, one number or one per label, in place of eta * Omega.
-        label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
-        gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
-        sizes: A LabelSpace, so that errors name the label; its sizes must agree with the counts.
-        generator: Where random mining draws from.
-        falling: Let the weight of the rectification fall to 0 over training, as ``set_progress`` tells.
-        rectify_from: The share of training after which the rectification begins, as ``set_progress`` tells.
-        pooled: One mean over the comparisons of all labels together; see ``Objective``.
-        memory: Rectify together with this many recent samples; see ``ClassRectificationLoss``.
-        memory_age: Leave out samples that were seen more than so many batches ago.
-        design: The options of ``ClassRectificationLoss``: level, comparison, kappa, rho, margin, scope, mining, bins,
+        alpha: Set the weight directly, one number or one per label, in place of eta * Omega.
+        sizes: A LabelSpace, so that errors name the label. Its sizes must agree with the counts.
+        design: Options of ``ClassRectificationLoss``: level, comparison, kappa, rho, margin, scope, mining, bins,
             normalize, scores, anchors.
 
     >>> objective = RectifiedCrossEntropy(torch.tensor([900, 100]), eta=0.5)
@@ -72,12 +63,13 @@ class RectifiedCrossEntropy(Objective):
         known = tuple(map(len, counts))
         if sizes is not None and columns.as_sizes(sizes) != known:
             check.fail("sizes", f"those of class_counts, {known}", columns.as_sizes(sizes))
-        check.option_names(design, (*Design._fields, *_OPTIONS))
+        own = [name for name in signature(RectifiedCrossEntropy).parameters if name not in ("class_counts", "design")]
+        check.options_of("RectifiedCrossEntropy", design, (*Design._fields, *own), TypeError)
         super().__init__(
             CrossEntropy(),
             sizes if isinstance(sizes, LabelSpace) else known,
             rectification=Design(**design),
-            alpha=loss_weight(counts, checked_eta(eta)) if alpha is None else alpha,
+            alpha=loss_weight(counts, eta) if alpha is None else alpha,
             falling=falling,
             rectify_from=rectify_from,
             pooled=pooled,
@@ -88,15 +80,3 @@ class RectifiedCrossEntropy(Objective):
             generator=generator,
         )
         self.register_buffer("class_counts", torch.cat(counts))
-
-
-_OPTIONS = (
-    *("eta", "alpha", "label_reduction", "gather", "sizes", "generator"),
-    *("falling", "rectify_from", "pooled", "memory", "memory_age"),
-)
-
-
-def checked_eta(eta: float) -> float:
-    """Return eta, which weighs the rectification, if it can."""
-    check.raise_all([check.that("eta", eta, "a number of at least 0", check.is_real(eta) and eta >= 0)])
-    return eta

@@ -1,7 +1,7 @@
-"""What a loss of single samples is, and what they share: the value of each sample's own class.
+"""Losses of single samples, and the means of them.
 
-A sample loss gives the loss of every sample under every label; ``Objective`` weighs and averages them. Priors and
-margins of a loss belong to the labels it was made for.
+A sample loss gives one value per sample and label. ``Objective`` weights and averages these values. A loss with priors
+or margins works only for the labels it was made for.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rectifier.labels import columns
 
 
 class SampleLoss(Protocol):
-    """Called with float logits ``(N, K)`` and checked targets ``(N, A)``; gives ``(N, A)``, 0 where missing."""
+    """A function of float logits ``(N, K)`` and checked targets ``(N, A)`` that gives ``(N, A)``, 0 where missing."""
 
     def __call__(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor: ...
 
 
 class ProbabilityLoss(torch.nn.Module):
-    """A sample loss of the probabilities alone: who has their logarithms already calls ``of`` and saves a softmax."""
+    """A sample loss of the probabilities alone. Call ``of`` with log-probabilities to save a softmax."""
 
     def forward(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
         return self.of(columns.log_softmax(logits, sizes), targets, sizes)
@@ -44,11 +44,23 @@ def own_values(values: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tenso
 
 
 def label_means(losses: Tensor, targets: Tensor) -> Tensor:
-    """Return ``(A,)``: the mean of losses ``(N, A)``, 0 where missing, over the samples that have the label; else 0."""
+    """Return ``(A,)``: the mean of losses ``(N, A)`` over the samples that have the label, 0 where none has it."""
     return losses.sum(0) / (targets >= 0).sum(0).clamp(min=1)
 
 
+def reduce_labels(per_label: Tensor, label_reduction: str) -> Tensor:
+    """Sum or average ``(A,)`` over the labels; ``"none"`` returns it unchanged."""
+    if label_reduction == "none":
+        return per_label
+    return per_label.sum() if label_reduction == "sum" else per_label.mean()
+
+
+def check_reduction(label_reduction: str) -> str:
+    check.raise_all([check.choice("label_reduction", label_reduction, ("sum", "mean", "none"))])
+    return label_reduction
+
+
 def check_same_labels(made_for: tuple[int, ...], sizes: tuple[int, ...]) -> None:
-    """Refuse labels other than those that a loss was made for: the columns would be another label's."""
+    """Check that a loss is called with its own labels, because columns of other labels mean other classes."""
     if tuple(sizes) != made_for:
-        check.fail("sizes", f"those that the loss was made for, {made_for}", f"{tuple(sizes)}")
+        check.fail("sizes", f"those of the loss, {made_for}", f"{tuple(sizes)}")

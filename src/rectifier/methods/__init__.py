@@ -1,4 +1,4 @@
-"""Every way to train, and what it comes to with data."""
+"""Training methods: METHODS, a dict of them, and the functions that build their objects from data."""
 
 from rectifier.methods.building import (
     build_afterwards,

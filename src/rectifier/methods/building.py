@@ -1,4 +1,4 @@
-"""What a method comes to with data: its objective, sampler and mixing, and what it asks of network and training."""
+"""Build a method's objective, sampler and mixing from data, and check what it needs of network and training."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rectifier.samplers import EpochSampler, UniformSampler
 def build_objective(
     name: str, counts: Sequence[Tensor], space: LabelSpace, *, gather: bool = False, **options: Any
 ) -> torch.nn.Module:
-    """Make the objective of a method, or of several joined by ``+``, from the counts of the training split.
+    """Build the objective of a method, or of several joined by ``+``, from the class counts of the training split.
 
-    It is called as ``objective(logits, targets, features, return_parts=True)`` and gives ``LossParts``.
+    ``objective(logits, targets, features, return_parts=True)`` returns ``LossParts``.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> build_objective("crl+focal", [torch.tensor([90, 10])], space, eta=0.5, gamma=1).alpha
@@ -32,14 +32,12 @@ def build_objective(
     check.options_of(f"method {name!r}", options, method.options)
     if tuple(map(len, counts)) != space.sizes:
         check.fail("counts", f"those of the label space, {space.sizes}", tuple(map(len, counts)))
-    if method.objective is not None:
-        made: torch.nn.Module = method.build("objective", options, counts, space, gather=gather)
-        return made
-    loss = method.build("loss", options, list(counts), space) if method.loss else CrossEntropy()
-    more: dict[str, Any] = {}
-    for slot in ("weights", "rectification"):
-        more |= method.build(slot, options, list(counts)) if slot in method.parts else {}
-    return Objective(loss, space, gather=gather, **more)
+    whole: torch.nn.Module | None = method.build("objective", options, counts, space, gather=gather)
+    if whole is not None:
+        return whole
+    loss = method.build("loss", options, list(counts), space) or CrossEntropy()
+    more = [method.build(slot, options, list(counts)) or {} for slot in ("weights", "rectification")]
+    return Objective(loss, space, gather=gather, **more[0], **more[1])
 
 
 def build_sampler(
@@ -52,36 +50,34 @@ def build_sampler(
     options: Options | None = None,
     **common: Any,
 ) -> EpochSampler[Any]:
-    """Make the sampler of a method over these training targets ``(N, A)``; ``common`` are seed, num_replicas and rank.
+    """Build the sampler of a method for training targets ``(N, A)``. ``common`` are seed, num_replicas and rank.
 
-    ``epochs`` and ``batch_size`` are the training's, the latter of one process.
+    ``epochs`` and ``batch_size`` are those of the training; the batch size is that of one process.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> len(build_sampler("over-sampling", torch.tensor([[0], [0], [0], [1]]), space))
     6
     """
-    method = find_method(name)
-    if method.sampler is None:
-        return UniformSampler(targets, space, **common)
     more = {"epochs": epochs, "batch_size": batch_size, **common}
-    made: EpochSampler[Any] = method.build("sampler", options or {}, targets, space, **more)
-    return made
+    made: EpochSampler[Any] | None = find_method(name).build("sampler", options or {}, targets, space, **more)
+    return UniformSampler(targets, space, **common) if made is None else made
 
 
 def check_method(name: str, epochs: int, options: Options) -> None:
-    """Refuse what is wrong with options of a method that are used late, and trainings too short for them."""
+    """Check the options that a method uses late in training, and that training is long enough for them."""
     build_afterwards(name, options)
     rounds_of(name, epochs, options)
     share = whole_from(name, options)
     if (epochs - 1) / epochs < share:
-        wanted = f"enough for an epoch after the share {share:g} of training, where {name} begins"
+        wanted = f"enough for an epoch after the share {share:g} of training, where {name} starts"
         check.fail("epochs", wanted, epochs)
 
 
 def whole_from(name: str, options: Options) -> float:
-    """Return the share of training after which a method is all that it is: one may weigh, or rectify, from there on.
+    """Return the share of training after which a method is complete, because class weights or rectification may start
+    late.
 
-    Weights of an epoch before it are not the method's.
+    Network weights from an earlier epoch do not come from the whole method.
 
     >>> whole_from("ldam-drw", {}), whole_from("crl", {"rectify_from": 0.5}), whole_from("ce", {})
     (0.8, 0.5, 0.0)
@@ -94,39 +90,35 @@ def whole_from(name: str, options: Options) -> float:
 
 
 def rounds_of(name: str, epochs: int, options: Options) -> frozenset[int]:
-    """Return the epochs before which the sampler of a method looks at the features of all training samples."""
-    method = find_method(name)
-    found: frozenset[int] = frozenset() if method.rounds is None else method.build("rounds", options, epochs)
-    return found
+    """Return the epochs before which the method's sampler reads the features of all training samples."""
+    return find_method(name).build("rounds", options, epochs) or frozenset()
 
 
 def build_mixing(name: str, counts: Sequence[Tensor], space: LabelSpace, options: Options) -> torch.nn.Module | None:
-    """Make what mixes the images of a method, or None."""
-    method = find_method(name)
-    return None if method.mixing is None else method.build("mixing", options, list(counts), space)
+    """Build the module that mixes images for a method, or None."""
+    mixing: torch.nn.Module | None = find_method(name).build("mixing", options, list(counts), space)
+    return mixing
 
 
 def build_afterwards(name: str, options: Options) -> Afterwards:
-    """Say what is done to the classifier of a method's trained network."""
-    method = find_method(name)
-    found: Afterwards = Afterwards() if method.afterwards is None else method.build("afterwards", options)
+    """Return what a method does to the classifier after training."""
+    found: Afterwards = find_method(name).build("afterwards", options) or Afterwards()
     if found.kind in ("crt", "lws"):
-        wrong = check.that("retrain_epochs", found.epochs, "a positive integer", check.is_count(found.epochs))
-        check.raise_all([wrong])
+        check.raise_all([check.count("retrain_epochs", found.epochs)])
     return found
 
 
 def needed_of_network(name: str, given: Options) -> dict[str, Any]:
-    """Return the options of the network with what the method needs of it.
+    """Return the network options with those that the method requires.
 
     >>> needed_of_network("ldam", {"depth": 20})
     {'depth': 20, 'classifier': 'cosine'}
     """
     method = find_method(name)
     wanted = method.classifier
-    if method.afterwards is not None and method.build("afterwards", {}).kind in ("lws", "tau"):
+    if build_afterwards(name, {}).kind in ("lws", "tau"):
         if wanted is not None:
-            check.fail(f"method {name!r}", "one that leaves the classifier linear, whose weights have a length", wanted)
+            check.fail(f"method {name!r}", "one that leaves the classifier linear", wanted)
         wanted = "linear"
     if wanted is None:
         return dict(given)

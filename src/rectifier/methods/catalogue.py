@@ -1,7 +1,7 @@
-"""METHODS: every way to train, by name. A method is data: what it puts into which slot of a training.
+"""METHODS: all training methods by name. A method is data: the parts it puts into the slots of a training.
 
-Methods that fill different slots go together: ``crl+logit-adjustment`` rectifies beside an adjusted loss, and
-``ldam+over-sampling`` draws rare classes more often for another. Two that fill the same slot do not.
+Methods that fill different slots combine: ``crl+logit-adjustment`` rectifies an adjusted loss, and
+``ldam+over-sampling`` draws rare classes more often. Two methods that fill the same slot do not combine.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from rectifier._base import check
 from rectifier.data.mixing import Mixup, Remix
 from rectifier.labels.imbalance import loss_weight
 from rectifier.labels.space import LabelSpace
-from rectifier.losses.asymmetric import Asymmetric
-from rectifier.losses.class_weights import cost_weights, effective_number_weights
-from rectifier.losses.crl.design import Design
-from rectifier.losses.focal import Focal
-from rectifier.losses.ldam import LDAM
-from rectifier.losses.lmle import LMLE, ROLES
-from rectifier.losses.logit_adjusted import LogitAdjusted
-from rectifier.losses.quintuplet import MARGINS
-from rectifier.losses.ranked_triplet import RankedCrossEntropy
-from rectifier.losses.rectified_cross_entropy import checked_eta
-from rectifier.losses.semi_hard_triplet import SemiHardTripletLoss
+from rectifier.losses import (
+    LDAM,
+    LMLE,
+    Asymmetric,
+    Design,
+    Focal,
+    LogitAdjusted,
+    RankedCrossEntropy,
+    SemiHardTripletLoss,
+    cost_weights,
+    effective_number_weights,
+)
+from rectifier.losses.lmle import MARGINS, ROLES
 from rectifier.methods.method import Afterwards, Method, Part, joined
 from rectifier.samplers import (
     ClassBalancedSampler,
@@ -34,17 +36,17 @@ from rectifier.samplers import (
     EpochSampler,
     OverSampler,
     ProgressiveSampler,
+    QuintupletSampler,
     SquareRootSampler,
 )
 from rectifier.samplers.lmle.clusters import CLUSTER_SIZE
-from rectifier.samplers.lmle.quintuplets import QuintupletSampler
 
 
 def _rectification(**fixed: Any) -> Part:
     def build(counts: Sequence[Tensor], *, eta: float = 0.01, alpha: Any = None, **options: Any) -> dict[str, Any]:
         given = {**fixed, **options}
         own = {name: given.pop(name) for name in _OBJECTIVES_OWN if name in given}
-        weight = loss_weight(list(counts), checked_eta(eta)) if alpha is None else alpha
+        weight = loss_weight(list(counts), eta) if alpha is None else alpha
         return {"rectification": Design(**given), "alpha": weight, **own}
 
     return Part(build, tuple(name for name in _CRL_OPTIONS if name not in fixed))
@@ -61,14 +63,14 @@ _CUI = "Cui et al.: Class-balanced loss based on effective number of samples, 20
 
 
 def _crl(level: str, comparison: str) -> Method:
-    about = f"class rectification beside the loss, {level} level, {comparison} comparison"
+    about = f"Class Rectification Loss added to the loss: {level} level, {comparison} comparison"
     return Method(about, _CRL, rectification=_rectification(level=level, comparison=comparison))
 
 
 def _remix(
     counts: Sequence[Tensor], space: LabelSpace, *, mix_kappa: float = 3.0, mix_tau: float = 0.5, **options: Any
 ) -> Remix:
-    return Remix(counts, space, kappa=mix_kappa, tau=mix_tau, **options)  # CRL has a kappa, logit adjustment a tau
+    return Remix(counts, space, kappa=mix_kappa, tau=mix_tau, **options)  # CRL also has a kappa, logit adjustment a tau
 
 
 def _plain_sampler(kind: Callable[..., EpochSampler[Any]], *options: str) -> Part:
@@ -82,8 +84,7 @@ def _lmle(counts: Sequence[Tensor], space: LabelSpace, *, gather: bool, margins:
 def _quintuplets(
     targets: Tensor, space: LabelSpace, *, epochs: int, batch_size: int, cluster_size: int = CLUSTER_SIZE, **common: Any
 ) -> Any:
-    wrong = check.that("cluster_size", cluster_size, "a positive integer", check.is_count(cluster_size))
-    check.raise_all([wrong])
+    check.raise_all([check.count("cluster_size", cluster_size)])
     if batch_size < ROLES * len(space):
         wanted = f"at least {ROLES * len(space)} for each process, five samples for each label"
         check.fail("batch_size", wanted, batch_size)
@@ -91,12 +92,11 @@ def _quintuplets(
 
 
 def _rounds(epochs: int, *, rounds: int = 4, pretrain: float = 0.2) -> frozenset[int]:
-    """Return the epochs, equally far apart, at which LMLE's rounds begin; the first is at the end of pre-training."""
-    wrong = check.that("rounds", rounds, "a positive integer", check.is_count(rounds))
-    check.raise_all([wrong, check.portion("pretrain", pretrain)])
-    first = next(epoch for epoch in range(epochs + 1) if epoch / epochs >= pretrain)  # as its objective compares them
+    """Return the epochs, at equal distances, at which LMLE's rounds start; the first when pre-training ends."""
+    check.raise_all([check.count("rounds", rounds), check.portion("pretrain", pretrain)])
+    first = next(epoch for epoch in range(epochs + 1) if epoch / epochs >= pretrain)  # the same comparison as in LMLE
     if first == epochs:
-        check.fail("epochs", f"enough for a round after the share {pretrain:g} that is pre-training", epochs)
+        check.fail("epochs", f"enough for a round after pre-training, the share {pretrain:g} of training", epochs)
     return frozenset(first + (epochs - first) * number // rounds for number in range(rounds))
 
 
@@ -123,20 +123,24 @@ METHODS: dict[str, Method] = {
     "crl-instance-relative": _crl("instance", "relative"),
     "crl-instance-absolute": _crl("instance", "absolute"),
     "crl-instance-distribution": _crl("instance", "distribution"),
-    "over-sampling": Method("rare classes replicated", _DRUMMOND, sampler=_plain_sampler(OverSampler, "combine")),
-    "down-sampling": Method("frequent classes thinned out", _DRUMMOND, sampler=_plain_sampler(DownSampler, "combine")),
+    "over-sampling": Method(
+        "repeat samples of rare classes", _DRUMMOND, sampler=_plain_sampler(OverSampler, "combine")
+    ),
+    "down-sampling": Method(
+        "drop samples of frequent classes", _DRUMMOND, sampler=_plain_sampler(DownSampler, "combine")
+    ),
     "cost-sensitive": Method(
-        "class weights exp(-share)",
+        "weight each class by exp(-its share of samples)",
         "He, Garcia: Learning from imbalanced data, 2009",
         weights=Part(lambda counts: {"weights": cost_weights(counts)}),
     ),
     "threshold-adjustment": Method(
-        "p * exp(-share)^T, T chosen on validation",
+        "multiply probabilities by exp(-class share)^T, with T chosen on validation",
         "Chen et al.: Decision threshold adjustment in class prediction, 2006",
         posthoc="threshold-adjustment",
     ),
     "lmle": Method(
-        "rounds of clusters and quintuplets, the nearest clusters decide",
+        "train features on quintuplets from clusters; the nearest cluster decides",
         "Huang, Li, Loy, Tang: Learning deep representation for imbalanced classification, 2016",
         objective=Part(_lmle, ("pretrain", "margins", "weight")),
         sampler=Part(_quintuplets, ("cluster_size", "candidates")),
@@ -144,13 +148,13 @@ METHODS: dict[str, Method] = {
         decision="clusters",
     ),
     "hog-knn": Method(
-        "histograms of oriented gradients, k nearest neighbours decide; nothing is trained",
+        "k nearest neighbours on histograms of oriented gradients; no training",
         "Dalal, Triggs: Histograms of oriented gradients for human detection, 2005",
         features="hog",
         decision="neighbours",
     ),
     "triplet-knn": Method(
-        "embedding by semi-hard triplets, k nearest neighbours decide",
+        "train an embedding with semi-hard triplets; k nearest neighbours decide",
         "Schroff, Kalenichenko, Philbin: FaceNet, 2015",
         objective=Part(
             lambda counts, space, gather, **options: SemiHardTripletLoss(space, gather=gather, **options), ("margin",)
@@ -158,7 +162,7 @@ METHODS: dict[str, Method] = {
         decision="neighbours",
     ),
     "ranking": Method(
-        "cross-entropy and a ranking of whole samples by their labels (DARN's)",
+        "cross-entropy plus a triplet ranking of samples by shared labels (from DARN)",
         "Huang et al.: Cross-domain image retrieval with a dual attribute-aware ranking network, 2015",
         objective=Part(
             lambda counts, space, gather, **options: RankedCrossEntropy(space, gather=gather, **options),
@@ -166,71 +170,83 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "svm": Method(
-        "a linear support vector machine a label on the features (ANet's decision)",
+        "one linear support vector machine per label on the features (as in ANet)",
         "Liu et al.: Deep learning face attributes in the wild, 2015",
         decision="svm",
     ),
     "focal": Method(
-        "hard samples count more",
+        "reduce the loss of easy samples",
         "Lin et al.: Focal loss for dense object detection, 2017",
         loss=Part(lambda counts, space, **options: Focal(**options), ("gamma",)),
     ),
-    "class-balanced": Method("class weights by effective number", _CUI, weights=_EFFECTIVE),
-    "drw": Method("class weights by effective number in the last fifth of training", _LDAM, weights=_DEFERRED),
-    "ldam": Method("margins that widen with rarity, cosine classifier", _LDAM, loss=_MARGINS, classifier="cosine"),
+    "class-balanced": Method("weight classes by their effective number of samples", _CUI, weights=_EFFECTIVE),
+    "drw": Method("weight classes by effective number in the last fifth of training", _LDAM, weights=_DEFERRED),
+    "ldam": Method(
+        "larger margins for rarer classes, with a cosine classifier", _LDAM, loss=_MARGINS, classifier="cosine"
+    ),
     "ldam-drw": Method(
-        "ldam, re-weighted in the last fifth of training", _LDAM, loss=_MARGINS, weights=_DEFERRED, classifier="cosine"
+        "ldam, with class weights in the last fifth of training",
+        _LDAM,
+        loss=_MARGINS,
+        weights=_DEFERRED,
+        classifier="cosine",
     ),
     "balanced-softmax": Method(
-        "log prior added to the logits in training",
+        "add the log class prior to the logits in training",
         "Ren et al.: Balanced meta-softmax for long-tailed visual recognition, 2020",
         loss=Part(lambda counts, space: LogitAdjusted(counts)),
     ),
-    "logit-adjustment": Method("tau times the log prior added to the logits in training", _MENON, loss=_ADJUSTED),
+    "logit-adjustment": Method("add tau times the log class prior to the logits in training", _MENON, loss=_ADJUSTED),
     "posthoc-logit-adjustment": Method(
-        "tau times the log prior taken off the logits, tau chosen on validation", _MENON, posthoc="logit-adjustment"
+        "subtract tau times the log class prior from the logits, with tau chosen on validation",
+        _MENON,
+        posthoc="logit-adjustment",
     ),
     "asymmetric": Method(
-        "for labels of two classes: easy negatives count little",
+        "reduce the loss of easy negatives, for labels of two classes",
         "Ridnik et al.: Asymmetric loss for multi-label classification, 2021",
         loss=Part(
             lambda counts, space, **options: Asymmetric(space.sizes, **options), ("positive", "negative", "shift")
         ),
     ),
     "class-balanced-sampling": Method(
-        "classes drawn equally often", _DECOUPLING, sampler=_plain_sampler(ClassBalancedSampler)
+        "draw all classes equally often", _DECOUPLING, sampler=_plain_sampler(ClassBalancedSampler)
     ),
     "square-root-sampling": Method(
-        "classes drawn by the square root of their size", _DECOUPLING, sampler=_plain_sampler(SquareRootSampler)
+        "draw classes in proportion to the square root of their size",
+        _DECOUPLING,
+        sampler=_plain_sampler(SquareRootSampler),
     ),
-    "progressive-sampling": Method("from natural to equal classes over training", _DECOUPLING, sampler=_PROGRESSIVE),
+    "progressive-sampling": Method(
+        "move from natural to equal class frequencies during training", _DECOUPLING, sampler=_PROGRESSIVE
+    ),
     "crt": Method(
-        "the classifier trained once more, classes drawn equally often",
+        "retrain the classifier on class-balanced samples",
         _DECOUPLING,
         afterwards=Part(lambda retrain_epochs=10: Afterwards("crt", retrain_epochs), ("retrain_epochs",)),
     ),
     "lws": Method(
-        "one factor for each class trained, classes drawn equally often",
+        "train one scale per class on class-balanced samples",
         _DECOUPLING,
         afterwards=Part(lambda retrain_epochs=10: Afterwards("lws", retrain_epochs), ("retrain_epochs",)),
     ),
     "tau-normalisation": Method(
-        "class weights divided by a power of their norm, chosen on validation",
+        "divide each class's weight vector by a power of its norm, chosen on validation",
         _DECOUPLING,
         afterwards=Part(lambda: Afterwards("tau")),
     ),
     "mixup": Method(
-        "two images and their labels mixed",
+        "mix pairs of images and their labels",
         "Zhang et al.: mixup: Beyond empirical risk minimization, 2018",
         mixing=Part(lambda counts, space, **options: Mixup(**options), ("strength",)),
     ),
     "remix": Method(
-        "two images mixed, the label of the rarer class favoured",
+        "mix pairs of images and favour the label of the rarer class",
         "Chou et al.: Remix: Rebalanced mixup, 2020",
         mixing=Part(_remix, ("strength", "mix_kappa", "mix_tau")),
     ),
     "dcl": Method(
-        "triplets of features with easy anchors that fade out, samples from natural to equal classes",
+        "feature triplets with easy anchors and a falling weight, sampling that moves to equal classes",
         "Wang et al.: Dynamic curriculum learning for imbalanced data classification, 2019",
         rectification=_rectification(level="instance", comparison="relative", anchors="easy", falling=True),
         sampler=Part(
@@ -243,7 +259,7 @@ METHODS: dict[str, Method] = {
 
 
 def find_method(name: str) -> Method:
-    """Return a method by name, or several joined by ``+``; a misspelt name is answered with the nearest.
+    """Return a method by name, or several joined by ``+``. The error for a misspelt name suggests the nearest one.
 
     >>> find_method("crl+threshold-adjustment").posthoc
     'threshold-adjustment'

@@ -1,4 +1,4 @@
-"""Method: one way to train, as what it puts into which slot of a training; and methods that go together."""
+"""Method: one way to train, as the parts it puts into the slots of a training; and combinations of methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """What fills a slot, made when a training begins, and the names of the options that it takes."""
+    """A builder for a slot, called when a training starts, and the names of its options."""
 
     build: Callable[..., Any]
     options: tuple[str, ...] = ()
@@ -22,10 +22,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Afterwards:
-    """What is done to the classifier of a trained network, after the publication on decoupling.
+    """What happens to the classifier of a trained network (Kang et al. 2020, "Decoupling").
 
-    ``crt`` trains it anew, ``lws`` trains a factor for each class, both for some epochs with classes drawn equally
-    often; ``tau`` divides the weights of a class by a power of their norm, chosen on validation.
+    ``crt`` retrains it and ``lws`` trains one factor per class, both for some epochs on class-balanced samples. ``tau``
+    divides the weights of each class by a power of their norm, chosen on validation.
     """
 
     kind: str | None = None
@@ -34,21 +34,21 @@ class Afterwards:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to train: some slots filled, the others left as plain cross-entropy training has them.
+    """One way to train. Empty slots are those of plain cross-entropy training.
 
     ========================  =====================================================================================
-    ``loss``                  of a sample, ``build(counts, space, **options)``
-    ``weights``               of classes, ``build(counts, **options)`` gives ``weights`` and ``weights_from``
-    ``rectification``         CRL beside the loss, ``build(counts, **options)`` gives its options of ``Objective``
-    ``objective``             in place of these three, ``build(counts, space, gather=, **options)``
-    ``sampler``               which sample comes, ``build(targets, space, epochs=, **common)``
-    ``mixing``                of images, ``build(counts, space, **options)``
-    ``classifier``            that the network must have: ``"cosine"``
-    ``rounds``                the epochs before which the sampler looks at the features, ``build(epochs, **options)``
-    ``features``              in place of a network's, which is then not trained: ``"hog"``
-    ``afterwards``            what is done to the classifier of the trained network: ``"crt"``, ``"lws"``, ``"tau"``
-    ``posthoc``               what is added to the logits, fitted on validation
-    ``decision``              made from features in place of the classifier: ``"neighbours"``, ``"clusters"``, ``"svm"``
+    ``loss``                  the sample loss, ``build(counts, space, **options)``
+    ``weights``               class weights, ``build(counts, **options)`` gives ``weights`` and ``weights_from``
+    ``rectification``         CRL with the loss, ``build(counts, **options)`` gives its options of ``Objective``
+    ``objective``             replaces these three, ``build(counts, space, gather=, **options)``
+    ``sampler``               the order of samples, ``build(targets, space, epochs=, **common)``
+    ``mixing``                mixes images, ``build(counts, space, **options)``
+    ``classifier``            required of the network: ``"cosine"``
+    ``rounds``                epochs before which the sampler reads the features, ``build(epochs, **options)``
+    ``features``              replaces a trained network: ``"hog"``
+    ``afterwards``            changes the classifier of the trained network: ``"crt"``, ``"lws"``, ``"tau"``
+    ``posthoc``               adjusts the logits, fitted on validation
+    ``decision``              decides from features without the classifier: ``"neighbours"``, ``"clusters"``, ``"svm"``
     ========================  =====================================================================================
     """
 
@@ -69,7 +69,7 @@ class Method:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """All options that the method takes."""
+        """The names of all options of the method."""
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.options))
 
     @property
@@ -77,30 +77,32 @@ class Method:
         return {slot: part for slot in SLOTS if isinstance(part := getattr(self, slot), Part)}
 
     def build(self, slot: str, given: Options, *arguments: Any, **more: Any) -> Any:
-        """Make what fills a slot, with those of the given options that are its own."""
-        part = self.parts[slot]
+        """Build the content of a slot, with those of the given options that belong to it. An empty slot gives None."""
+        part = self.parts.get(slot)
+        if part is None:
+            return None
         return part.build(*arguments, **more, **{name: given[name] for name in part.options if name in given})
 
 
 SLOTS = tuple(f.name for f in fields(Method) if f.name not in ("about", "reference"))
 _BRINGS = {
-    "weights": "bring class weights",
-    "objective": "bring an objective",
+    "weights": "set class weights",
+    "objective": "set an objective",
     "mixing": "mix images",
-    "classifier": "need a classifier of their own",
-    "afterwards": "do something to the classifier afterwards",
-    "posthoc": "add something to the logits",
+    "classifier": "need their own classifier",
+    "afterwards": "change the classifier after training",
+    "posthoc": "adjust the logits",
 }
 _OF_A_NETWORK = ("loss", "weights", "rectification", "objective", "sampler", "mixing", "classifier", "afterwards")
-_EXCLUDES = {  # what a slot leaves nothing to do for
-    "objective": ("which is a whole objective", ("loss", "weights", "rectification", "mixing")),
+_EXCLUDES = {  # slots that have no effect together with another slot
+    "objective": ("which replaces the whole objective", ("loss", "weights", "rectification", "mixing")),
     "features": ("which trains no network", _OF_A_NETWORK),
     "decision": ("which decides without the classifier", ("afterwards",)),
 }
 
 
 def joined(name: str, methods: list[tuple[str, Method]]) -> Method:
-    """Return several methods as one, or say why they do not go together."""
+    """Return several methods as one, or raise an error that says why they do not combine."""
     filled: dict[str, str] = {}
     values: dict[str, Any] = {}
     for own, method in methods:
@@ -108,18 +110,18 @@ def joined(name: str, methods: list[tuple[str, Method]]) -> Method:
             value = getattr(method, slot)
             if value is None:
                 continue
-            # A cosine classifier beside another is the same one; everything else there can be but one of.
+            # Two methods may both ask for a cosine classifier. Every other slot takes one method.
             if slot in filled and value != values[slot]:
-                both = f"{filled[slot]} and {own}, which both {_BRINGS.get(slot, f'bring a {slot}')}"
-                check.fail(f"method {name!r}", "of methods that go together", both)
+                both = f"{filled[slot]} and {own}, which both {_BRINGS.get(slot, f'set a {slot}')}"
+                check.fail(f"method {name!r}", "a combination of compatible methods", both)
             filled[slot], values[slot] = own, value
     for slot, (what, others) in _EXCLUDES.items():
-        beside = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
-        if slot in filled and beside:
-            got = f"{filled[slot]}, {what}, and {beside[0]}"
-            check.fail(f"method {name!r}", "of methods that go together", got)
+        useless = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
+        if slot in filled and useless:
+            got = f"{filled[slot]}, {what}, and {useless[0]}"
+            check.fail(f"method {name!r}", "a combination of compatible methods", got)
     taken = Counter(option for _, method in methods for option in method.options)
     if twice := [option for option, times in taken.items() if times > 1]:
-        check.fail(f"method {name!r}", "of methods whose options differ", f"{', '.join(twice)} of both")
+        check.fail(f"method {name!r}", "a combination of methods with different options", f"{', '.join(twice)} twice")
     references = dict.fromkeys(method.reference for _, method in methods if method.reference)
     return Method("; ".join(method.about for _, method in methods), "; ".join(references), **values)

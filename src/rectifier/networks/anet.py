@@ -11,13 +11,9 @@ from torch.nn.functional import max_pool2d, relu
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.deepid2 import third_side
-from rectifier.networks.initial import he
-from rectifier.networks.local import LocalConv2d
+from rectifier.networks.layers import LocalConv2d, he
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
-
-SMALLEST = 31
-"""The side of a crop at which the fourth convolution has one place left: 31, 28, 14, 12, 6, 4, 2, 1."""
+from rectifier.networks.options import Widths, head_complaints, image_shape
 
 MAPS = (20, 40, 60, 80)
 
@@ -35,28 +31,21 @@ def anet(
 ) -> Network:
     """Build ANet: four convolutions on shifted crops, the last two with weights for each region of the face.
 
-    The publication: faces found by another network, LNet; four convolutions, three max poolings and one fully connected
-    layer; the third and the fourth convolution share their weights within the cells of a grid only. It is pre-trained
-    to tell identities. The features of several shifted crops of a face are put together, and a linear support vector
-    machine for each attribute decides on them.
+    The publication: another network, LNet, finds the faces. Four convolutions, three max poolings and one fully
+    connected layer follow; the third and fourth convolution share weights only within the cells of a grid. The
+    network is pre-trained to tell identities apart. The features of several shifted crops are joined, and one linear
+    support vector machine per attribute decides.
 
-    Ours: faces are taken to be aligned, so there is no LNet, and there are no identities to learn from. Filters and
-    features are as many and as large as in DeepID2, of whose form this is: 20 4x4, 40 3x3, 60 3x3 and 80 2x2, 160
-    features; weights from N(0, 2 / fan_in). Crops are as large as the image less ``shift``, at its four corners and its
-    centre. In evaluation the features are the mean over all crops; in training each image is seen by one crop, drawn
-    from PyTorch's own random state as dropout is. In place of support vector machines stands a linear classifier for
-    each label, trained with the rest of the network by whatever loss the training has. Any size from 31 x 31 beyond
-    ``shift``.
+    Ours: faces are already aligned, so there is no LNet and no training on identities. Filters and features are those
+    of DeepID2: 20 4x4, 40 3x3, 60 3x3 and 80 2x2, 160 features; weights from N(0, 2 / fan_in). Crops are smaller than
+    the image by ``shift``, at its four corners and its centre. In evaluation the features are the mean over all crops.
+    In training each image shows one crop, drawn from PyTorch's random state like dropout. A linear classifier per
+    label, trained with the network, replaces the support vector machines. Any size from 31 x 31 plus ``shift``.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        features: the width of the fully connected layer.
-        region: the side of the cells that share weights, in the third and fourth convolution.
-        shift: how many pixels a crop is smaller than the image, and moves by; 0 for the image itself.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+    Own arguments (``Network`` explains the others):
+        features: width of the fully connected layer.
+        region: side of the cells that share weights, in the third and fourth convolution.
+        shift: by how many pixels a crop is smaller than the image; 0 for the image itself.
 
     >>> network = anet([2] * 40, (61, 53, 3))
     >>> network.trunk.crop  # as in DeepID2
@@ -66,26 +55,26 @@ def anet(
     """
     check.raise_all(
         [
-            count_complaint("features", features),
-            count_complaint("region", region),
+            check.count("features", features),
+            check.count("region", region),
             check.that("shift", shift, "a number of pixels, 0 or more", check.is_natural(shift)),
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    shape = image_shape("anet", shape, SMALLEST + shift)
+    shape = image_shape("anet", shape, 31 + shift)  # as in DeepID2
     trunk = ANet(*shape, features, region, shift)
     return Network(trunk, features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 
 
 class ANet(nn.Module):
-    """The shared layers: images, by way of their crops, to ``features`` features."""
+    """The shared layers: images to ``features`` features, by way of crops."""
 
     def __init__(self, height: int, width: int, channels: int, features: int, region: int, shift: int) -> None:
         super().__init__()
         self.crop = (height - shift, width - shift)
         middle = shift // 2
         corners = ((0, 0), (0, shift), (shift, 0), (shift, shift))
-        self.places = tuple(dict.fromkeys([*corners, (middle, middle)]))  # of each crop's upper left pixel
+        self.places = tuple(dict.fromkeys([*corners, (middle, middle)]))  # upper left pixel of each crop
         third = (third_side(self.crop[0]), third_side(self.crop[1]))
         fourth = (third[0] // 2 - 1, third[1] // 2 - 1)
         self.conv1 = nn.Conv2d(channels, MAPS[0], 4)

@@ -1,10 +1,10 @@
-"""Any network of timm or torchvision as a trunk. These are imported when they are asked for, and only then."""
+"""Any network of timm or torchvision as a trunk. Each library is imported only when a network of it is built."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -29,16 +29,11 @@ def backbone(
 ) -> Network:
     """Build a network of another library with our head in place of its classifier.
 
-    Args:
+    Own arguments (``Network`` explains the others):
         library: ``"timm"`` or ``"torchvision"``.
-        name: what the library calls the network.
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        pretrained: start from the library's weights, which it may download. Never happens unless asked for.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
-        options: passed on to the library.
+        name: the library's name of the network.
+        pretrained: start from the library's weights, which it may download. Off by default.
+        options: passed to the library.
     """
     check.raise_all([check.choice("library", library, tuple(LIBRARIES)), *head_complaints(branch, dropout, classifier)])
     known = image_shape(f"{library}:{name}", shape)
@@ -49,10 +44,8 @@ def backbone(
 
 def _from_timm(timm: Any, name: str, channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     known = timm.list_models()
-    if name.partition(".")[0] not in known:  # behind the point stands which weights
-        raise ValueError(
-            check.sentence("a network of timm", "one that it lists", repr(name)) + check.nearest(name, known)
-        )
+    if name.partition(".")[0] not in known:  # after the point comes the name of the weights
+        _no_such_network("timm", name, known)
     trunk: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels, **options)
     return trunk
 
@@ -62,8 +55,7 @@ def _from_torchvision(
 ) -> nn.Module:
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
-        wanted = "one that it lists"
-        raise ValueError(check.sentence("a network of torchvision", wanted, repr(name)) + check.nearest(name, known))
+        _no_such_network("torchvision", name, known)
     trunk: nn.Module = torchvision.models.get_model(name, weights="DEFAULT" if pretrained else None, **options)
     linear = [path for path, module in trunk.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
@@ -72,11 +64,16 @@ def _from_torchvision(
     return nn.Sequential(GreyAsColour(), trunk) if channels == 1 else trunk
 
 
+def _no_such_network(library: str, name: str, known: Sequence[str]) -> NoReturn:
+    problem = check.sentence(f"a network of {library}", "one that it lists", repr(name))
+    raise ValueError(problem + check.nearest(name, known))
+
+
 LIBRARIES: dict[str, Callable[..., nn.Module]] = {"timm": _from_timm, "torchvision": _from_torchvision}
 
 
 class GreyAsColour(nn.Module):
-    """Grey images three times over, for networks that know three channels only."""
+    """Repeat a grey channel three times, for networks that take only three channels."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.expand(-1, 3, -1, -1)
@@ -85,13 +82,13 @@ class GreyAsColour(nn.Module):
 def _installed(library: str) -> Any:
     try:
         return import_module(library)
-    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError beside a torch it was not built for
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision for another torch
         problem = check.sentence(library, "installed, in a version that fits this torch", f"{error}")
-        raise ImportError(f"{problem} pip install {library} is the way to get it.") from error
+        raise ImportError(f"{problem} Install it with: pip install {library}") from error
 
 
 def _features(name: str, trunk: nn.Module, shape: Shape) -> int:
-    """Return how many features the trunk gives for one image; only running it tells for every network."""
+    """Return the number of features that the trunk gives; only a run tells for every network."""
     height, width, channels = shape
     training = trunk.training
     try:

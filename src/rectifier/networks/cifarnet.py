@@ -1,4 +1,4 @@
-"""CifarNet, the smallest network of the paper's CIFAR-100 experiments (after Krizhevsky 2009), in its two forms."""
+"""CifarNet, the smallest network of the paper's CIFAR-100 experiments (after Krizhevsky 2009), in two forms."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from torch import nn
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.initial import he, truncated_normal
+from rectifier.networks.layers import ResponseNorm, he, truncated_normal
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, classifier_complaint, dropout_complaint, image_shape, widths_complaint
-from rectifier.networks.response_norm import ResponseNorm
+from rectifier.networks.options import Widths, head_complaints, image_shape
 
 SMALLEST = {"tensorflow": 4, "cuda-convnet": 8}
-"""The side at which the last pooling has two places to pool."""
+"""The side that leaves the last pooling two places."""
 
 
 def cifarnet(
@@ -31,29 +30,25 @@ def cifarnet(
 ) -> Network:
     """Build CifarNet.
 
-    The CRL paper names Krizhevsky's report and no layers; two forms are common.
+    The CRL paper cites Krizhevsky's report and gives no layers. Two forms are common.
 
-    ``tensorflow``, that of TensorFlow's tutorial, whose framework the paper used: 64 5x5 filters, 3x3 max pooling with
-    stride 2, local response normalisation; 64 5x5 filters, normalisation, pooling; fully connected 384 and 192, ReLU
+    ``tensorflow``, from TensorFlow's tutorial, the framework of the paper: 64 5x5 filters, 3x3 max pooling with stride
+    2, local response normalisation; 64 5x5 filters, normalisation, pooling; fully connected 384 and 192; ReLU
     throughout. Truncated normal weights of deviation 0.05 (convolutions), 0.04 (fully connected) and 1/192
     (classifier); biases 0.1, but 0 in the first convolution and the classifier. Dropout between the two fully connected
-    layers is from TensorFlow's other copy, in its slim library.
+    layers is from the copy in TensorFlow's slim library.
 
     ``cuda-convnet``, Krizhevsky's own: 32, 32 and 64 5x5 filters, 3x3 pooling with stride 2 (maximum, then average
     twice), fully connected 64, ReLU throughout.
 
-    Ours: any size from 4 x 4, or from 8 x 8 for ``cuda-convnet``; and ``cuda-convnet`` starts from N(0, 2 / fan_in),
-    since its own deviations (0.0001 in the first convolution) are for pixels from 0 to 255 and leave standardised
-    images with almost no signal.
+    Ours: any size from 4 x 4, or from 8 x 8 for ``cuda-convnet``, whose weights are from N(0, 2 / fan_in). The original
+    deviations (0.0001 in the first convolution) are for pixels from 0 to 255. With standardised images they leave
+    almost no signal.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
+    Own arguments (``Network`` explains the others):
         form: ``"tensorflow"`` or ``"cuda-convnet"``.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped between the fully connected layers, in the head where there is but one. None for the
-            form's own: 0.5 for ``tensorflow``, 0 for ``cuda-convnet``.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+        dropout: share dropped between the fully connected layers, or in the head where there is only one. None is the
+            default of the form: 0.5 for ``tensorflow``, 0 for ``cuda-convnet``.
 
     >>> cifarnet([100], (32, 32, 3)).trunk.fc1.in_features  # 64 maps of 8 x 8
     4096
@@ -61,13 +56,10 @@ def cifarnet(
     check.raise_all(
         [
             check.choice("form", form, tuple(SMALLEST)),
-            widths_complaint("branch", branch),
-            None if dropout is None else dropout_complaint(dropout),
-            classifier_complaint(classifier),
+            *head_complaints(branch, 0.0 if dropout is None else dropout, classifier),
         ]
     )
-    height, width, channels = image_shape(f"cifarnet in form {form!r}", shape, SMALLEST[form])
-    shape = (height, width, channels)
+    shape = image_shape(f"cifarnet in form {form!r}", shape, SMALLEST[form])
     if form == "cuda-convnet":
         trunk, share = _cuda_convnet(*shape), dropout or 0.0
         return Network(trunk, 64, sizes, shape, branch=branch, dropout=share, classifier=classifier)
@@ -125,7 +117,7 @@ def _cuda_convnet(height: int, width: int, channels: int) -> nn.Sequential:
 
 
 def _pooled(side: int, times: int) -> int:
-    """Return the side after 3x3 pooling with stride 2, whose last window may reach over the edge.
+    """Return the side after 3x3 pooling with stride 2. The last window may cross the edge.
 
     >>> _pooled(32, 2), _pooled(24, 2), _pooled(8, 3)
     (8, 6, 1)

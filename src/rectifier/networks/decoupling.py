@@ -1,13 +1,14 @@
-"""Decoupled training (Kang et al. 2020): what is done to a classifier once its features are learned.
+"""Decoupled training (Kang et al. 2020): how to change a classifier after the features are learned.
 
-Frequent classes end with longer weights, and so with larger logits. Either the lengths are taken out
-(tau-normalisation) or one scale per class is learned on class-balanced batches while all else stands (LWS). A
+Frequent classes end with longer weights, and so with larger logits. tau-normalisation divides the lengths out. LWS
+learns one scale per class on class-balanced batches, cRT retrains the classifier; both freeze everything else. A
 classifier is its weight ``(K, D)``, one row for each class of each label, and its bias ``(K,)`` or None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +18,17 @@ from rectifier._base import check
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
+from rectifier.networks.head import Output
+from rectifier.networks.network import Network
 
 TAUS = tuple(step / 10 for step in range(11))
-"""The exponents that are tried: from 0, which changes nothing, to 1, where all weights have length 1."""
+"""The exponents to try: from 0, which changes nothing, to 1, where all weights have length 1."""
 
 
 def class_logits(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:
-    """Return the logits ``(N, K)`` of features that labels share, ``(N, D)``, or that each has its own, ``(N, A, D)``.
+    """Return the logits ``(N, K)`` of shared features ``(N, D)``, or of features per label ``(N, A, D)``.
 
-    What a network's head computes, from saved features and any weights.
+    It computes what a network's head computes, from saved features and any weights.
 
     >>> features = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     >>> class_logits(features, torch.arange(10.0).view(5, 2), None, [2, 3])
@@ -37,16 +40,16 @@ def class_logits(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: S
     features = features.to(weight.dtype)
     if features.dim() == 2:
         return linear(features, weight, bias)
-    # One product for each label: networks have one for all, and this is for what is fitted once.
+    # One product per label. Networks have one for all labels, but this runs once per fit.
     products = [linear(own, rows) for own, rows in zip(features.unbind(1), weight.split(known), strict=True)]
     logits = torch.cat(products, 1)
     return logits if bias is None else logits + bias
 
 
 def tau_normalised(weight: Tensor, tau: float) -> Tensor:
-    """Return the weight ``(K, D)`` with each class's row over its length to the power of ``tau``.
+    """Divide each row of the weight ``(K, D)`` by its length to the power of ``tau``.
 
-    0 changes nothing, 1 gives rows of length 1; a row of zeros stays.
+    0 changes nothing, 1 gives rows of length 1. A row of zeros stays.
 
     >>> tau_normalised(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 1.0)
     tensor([[0.6000, 0.8000],
@@ -56,17 +59,12 @@ def tau_normalised(weight: Tensor, tau: float) -> Tensor:
 
 
 def choose_tau(
-    features: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    sizes: Sizes,
-    taus: Sequence[float] = TAUS,
+    features: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sizes, taus: Sequence[float] = TAUS
 ) -> float:
-    """Return the tau with the best class-balanced accuracy of these (validation) features; ties go to the first.
+    """Return the tau with the best class-balanced accuracy on these validation features. Ties go to the first.
 
-    Give None as ``bias`` for tau-normalisation as published, whose classifier has none: then leave it out of the
-    network too. One that is given is added as it is.
+    The published classifier of tau-normalisation has no bias: pass None, and remove it from the network too. A given
+    bias is added unchanged.
 
     >>> weight, features = torch.tensor([[4.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.1], [1.0, 2.0]])
     >>> choose_tau(features, torch.tensor([[0], [1]]), weight, None, [2])
@@ -75,7 +73,7 @@ def choose_tau(
     if not taus:
         check.fail("taus", "a list of at least one number", "an empty one")
     _check_classifier(weight, bias, columns.as_sizes(sizes))
-    logits = class_logits(features, weight, None, sizes)  # a row's scale is its column's, so one product serves all
+    logits = class_logits(features, weight, None, sizes)  # scaling a row scales its logit: one product for all taus
 
     def score(tau: float) -> float:
         scaled = logits * _row_scales(weight, tau)
@@ -85,12 +83,11 @@ def choose_tau(
 
 
 class LearnableScale(nn.Module):
-    """Multiply the logits of a classifier by one learned scale per class (LWS); the classifier itself is frozen.
+    """Multiply the logits of a frozen classifier by one learned scale per class (LWS).
 
     Args:
-        classifier: A linear classifier with ``weight`` ``(K, D)`` and perhaps ``bias`` ``(K,)``; its parameters no
-            longer ask for gradients. Of a cosine classifier ``folded`` would be wrong, for that divides by the length
-            of its weights, and so by the scales.
+        classifier: A linear classifier with ``weight`` ``(K, D)`` and optional ``bias`` ``(K,)``. Its parameters are
+            frozen. A cosine classifier does not work: it divides by the length of its weights, and so by the scales.
 
     >>> scaled = LearnableScale(nn.Linear(4, 3))
     >>> [name for name, parameter in scaled.named_parameters() if parameter.requires_grad], scaled.scale.tolist()
@@ -112,15 +109,52 @@ class LearnableScale(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> tuple[Tensor, Tensor | None]:
-        """Return the weight ``(K, D)`` and the bias of the classifier without scales that gives the same logits."""
+        """Return weight ``(K, D)`` and bias of a plain classifier that gives the same logits."""
         weight, bias = self.classifier.get_parameter("weight"), getattr(self.classifier, "bias", None)
         return weight * self.scale[:, None], None if bias is None else bias * self.scale
 
 
+class RetrainedClassifier(nn.Module):
+    """Freeze a network, including batch statistics and dropout, and retrain its classifier from new weights (cRT).
+
+    With ``scales`` the classifier stays, and one factor per class is trained (LWS).
+    """
+
+    def __init__(self, network: Network, *, scales: bool, seed: int) -> None:
+        super().__init__()
+        network.requires_grad_(False)
+        self.network = network
+        if scales:
+            head: Any = network.head
+            head.classifier = LearnableScale(head.classifier)
+        else:
+            network.reset_classifier(seed)
+            network.head.classifier.requires_grad_(True)
+
+    def train(self, mode: bool = True) -> RetrainedClassifier:
+        """Set the mode, but keep the frozen network in evaluation mode."""
+        super().train(mode)
+        self.network.eval()
+        return self
+
+    def forward(self, images: Tensor) -> Output:
+        found: Output = self.network(images)
+        return found
+
+    def put_back(self) -> None:
+        """Turn the network into a plain one again, with the new classifier."""
+        head: Any = self.network.head
+        if isinstance(head.classifier, LearnableScale):
+            (weight, bias), head.classifier = head.classifier.folded(), head.classifier.classifier
+            with torch.no_grad():
+                head.classifier.weight.copy_(weight)
+                head.classifier.bias.copy_(bias)
+        self.network.requires_grad_(True)
+
+
 def _row_scales(weight: Tensor, tau: float) -> Tensor:
-    """Return ``(K,)``: what each class's row, or logit, is multiplied by."""
-    valid = check.is_real(tau) and tau >= 0
-    check.raise_all([check.that("tau", tau, "a number of at least 0", valid)])
+    """Return ``(K,)``: the factor of each class's row, or logit."""
+    check.raise_all([check.not_negative("tau", tau)])
     length = torch.linalg.vector_norm(weight, dim=1)
     scales: Tensor = length.where(length > 0, 1).pow(-tau)
     return scales

@@ -10,13 +10,9 @@ from torch.nn.functional import max_pool2d, relu
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.initial import he
-from rectifier.networks.local import LocalConv2d
+from rectifier.networks.layers import LocalConv2d, he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
-
-SMALLEST = 31
-"""The side at which the fourth convolution has one place left: 31, 28, 14, 12, 6, 4, 2, 1."""
 
 
 def deepid2(
@@ -32,19 +28,14 @@ def deepid2(
 
     The publication: RGB images 55 high and 47 wide; convolutions of 20 4x4, 40 3x3, 60 3x3 and 80 2x2 filters, ReLU,
     the first three followed by 2x2 max pooling; 160 features fully connected to both the third pooling (1,200 values)
-    and the fourth convolution (960). In the third convolution weights are shared within 2x2 regions only, in the fourth
-    not at all. The CRL paper adds a 64-d layer and a 2-way classifier for each attribute.
+    and the fourth convolution (960). The third convolution shares weights only within 2x2 regions, the fourth shares
+    none. The CRL paper adds a 64-d layer and a 2-way classifier for each attribute.
 
     Ours: weights shared everywhere unless ``local``; any size from 31 x 31; weights from N(0, 2 / fan_in), which the
     publication leaves open; no dropout.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        local: the third and fourth convolution as in the original.
-        branch: the width of each label's own layer.
-        dropout: the share dropped of the 160 features and of each branch.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+    Own arguments (``Network`` explains the others):
+        local: build the third and fourth convolution as in the publication.
 
     >>> network = deepid2([2] * 40, (55, 47, 3))
     >>> network.trunk.joined.in_features  # 1,200 + 960
@@ -52,17 +43,10 @@ def deepid2(
     >>> network(torch.randn(8, 3, 55, 47)).features.shape
     torch.Size([8, 40, 64])
     """
-    check.raise_all(
-        [
-            check.that("local", local, "True or False", isinstance(local, bool)),
-            *head_complaints(branch, dropout, classifier),
-        ]
-    )
-    height, width, channels = image_shape("deepid2", shape, SMALLEST)
-    trunk = DeepID2(height, width, channels, local)
-    return Network(
-        trunk, FEATURES, sizes, (height, width, channels), branch=branch, dropout=dropout, classifier=classifier
-    )
+    check.raise_all([check.switch("local", local), *head_complaints(branch, dropout, classifier)])
+    shape = image_shape("deepid2", shape, 31)  # the fourth convolution needs one: 31, 28, 14, 12, 6, 4, 2, 1
+    trunk = DeepID2(*shape, local)
+    return Network(trunk, FEATURES, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 
 
 FEATURES = 160
@@ -84,7 +68,7 @@ class DeepID2(nn.Module):
         he(self, "fan_in")
 
     def forward(self, images: Tensor) -> Tensor:
-        # ReLU after pooling: the same maps, and a quarter of them to look at.
+        # ReLU after pooling gives the same maps from a quarter of the values.
         maps = relu(max_pool2d(self.conv1(images), 2))
         maps = relu(max_pool2d(self.conv2(maps), 2))
         third = relu(max_pool2d(self.conv3(maps), 2))

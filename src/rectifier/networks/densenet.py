@@ -9,12 +9,9 @@ from torch import Tensor, nn
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.initial import he, zero_bias
+from rectifier.networks.layers import he, zero_bias
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
-
-SMALLEST = 4
-"""The side at which the second pooling has two places to pool: 4, 2, 1."""
+from rectifier.networks.options import Widths, head_complaints, image_shape
 
 BLOCKS = 3
 
@@ -38,21 +35,17 @@ def densenet(
     and a 3x3 convolution to ``growth`` maps, and reads the maps of all layers before it in its block. "DenseNet-BC" has
     a 1x1 convolution to 4 ``growth`` maps before each 3x3 (``bottleneck``) and keeps the share ``compression`` = 0.5
     of the maps between blocks; it starts with 2 ``growth`` maps, the plain form with 16. Dropout 0.2 after each
-    convolution but the first where images are not augmented. L = 40, k = 12: 1.0 M parameters; BC with L = 100,
+    convolution except the first where images are not augmented. L = 40, k = 12: 1.0 M parameters; BC with L = 100,
     k = 12: 0.8 M. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
 
-    Ours: nothing else; the CRL paper does not say which it used, so the default is L = 40, k = 12. Any size from 4 x 4.
+    Ours: no other change. The CRL paper does not name its form, so the default is L = 40, k = 12. Any size from 4 x 4.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        depth: the number of layers with weights, 3n + 4, or 6n + 4 with ``bottleneck``.
-        growth: how many maps each layer adds.
-        bottleneck: a 1x1 convolution before each 3x3.
-        compression: the share of maps kept between blocks, above 0 and at most 1.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped after each convolution but the first.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+    Own arguments (``Network`` explains the others):
+        depth: number of layers with weights, 3n + 4, or 6n + 4 with ``bottleneck``.
+        growth: number of maps that each layer adds.
+        bottleneck: add a 1x1 convolution before each 3x3.
+        compression: share of maps kept between blocks, above 0 and at most 1.
+        dropout: share dropped after each convolution except the first.
 
     >>> network = densenet([10], (32, 32, 3))
     >>> sum(parameter.numel() for parameter in network.parameters())
@@ -63,15 +56,14 @@ def densenet(
     check.raise_all(
         [
             check.that("depth", depth, f"{step}n + 4 for a whole number n", sensible),
-            count_complaint("growth", growth),
-            check.that("bottleneck", bottleneck, "True or False", isinstance(bottleneck, bool)),
+            check.count("growth", growth),
+            check.switch("bottleneck", bottleneck),
             check.share("compression", compression),
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    height, width, channels = image_shape("densenet", shape, SMALLEST)
-    trunk = DenseNet(channels, (depth - 4) // step, growth, bottleneck, compression, dropout)
-    shape = (height, width, channels)
+    shape = image_shape("densenet", shape, 4)  # the second pooling needs two places: 4, 2, 1
+    trunk = DenseNet(shape[2], (depth - 4) // step, growth, bottleneck, compression, dropout)
     return Network(trunk, trunk.features, sizes, shape, branch=branch, classifier=classifier, draw=zero_bias)
 
 
@@ -101,7 +93,7 @@ class DenseNet(nn.Module):
 
 
 class DenseLayer(nn.Module):
-    """Layers that add new maps behind those they read."""
+    """Layers that append new maps to the maps they read."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -117,7 +109,7 @@ def _layer(before: int, growth: int, bottleneck: bool, dropout: float) -> DenseL
 
 
 def _convolution(before: int, after: int, side: int, dropout: float) -> list[nn.Module]:
-    """Return the layers of one convolution, which normalisation and ReLU precede."""
+    """Return batch normalisation, ReLU, one convolution, and dropout where there is any."""
     convolution = nn.Conv2d(before, after, side, padding=side // 2, bias=False)
     dropped = [nn.Dropout(dropout)] if dropout else []
     return [nn.BatchNorm2d(before), nn.ReLU(), convolution, *dropped]

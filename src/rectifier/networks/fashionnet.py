@@ -8,16 +8,12 @@ from torch import Tensor, nn
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.connected import fully_connected
-from rectifier.networks.initial import he
+from rectifier.networks.layers import fully_connected, he
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, as_widths, head_complaints, image_shape, widths_complaint
 
-SMALLEST = 32
-"""The side at which the fifth pooling has two places to pool: 32, 16, 8, 4, 2, 1."""
-
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-"""Of each stage of VGG-16: the maps of its convolutions, and their number."""
+"""Number of maps and of convolutions, for each stage of VGG-16."""
 
 
 def fashionnet(
@@ -31,25 +27,19 @@ def fashionnet(
 ) -> Network:
     """Build the global branch of FashionNet: VGG-16 and a classifier for each label.
 
-    The publication: VGG-16 (Simonyan and Zisserman 2015) up to its fourth stage, then in place of the fifth three
-    branches: one finds the landmarks of clothes, one pools the maps around the landmarks found, one sees the whole.
-    Features of the latter two are joined by a fully connected layer, on which categories, attributes (cross-entropy,
-    weighted by how rare an attribute is) and, by triplets, the identity of clothes are learned. Pre-trained on
-    ImageNet.
+    The publication: VGG-16 (Simonyan and Zisserman 2015) up to its fourth stage, then three branches in place of the
+    fifth: one finds the landmarks of clothes, one pools the maps around these landmarks, one sees the whole image. A
+    fully connected layer joins the features of the last two. On it the network learns categories, attributes
+    (cross-entropy, weighted by rarity) and, by triplets, the identity of clothes. Pre-trained on ImageNet.
 
-    Ours: the global branch alone, since it takes annotated landmarks to learn them, and the pooling takes landmarks:
-    all of VGG-16's convolutions, its two fully connected layers and its dropout. Each label has its linear classifier
-    on them, as there; ``branch`` gives it layers of its own. Weighting attributes is for the loss. Weights from
-    N(0, 2 / fan_in) and no pre-training; but the convolutions are named as in torchvision, so that its weights fit:
-    ``network.trunk.load_state_dict(weights, strict=False)``, which leaves ``classifier`` over. Any size from 32 x 32.
+    Ours: the global branch alone, because the other two need annotated landmarks. It has all of VGG-16's convolutions,
+    its two fully connected layers and its dropout, and one linear classifier per label. The loss weights attributes.
+    Weights from N(0, 2 / fan_in), no pre-training. The convolutions have torchvision's names, so its weights fit:
+    ``network.trunk.load_state_dict(weights, strict=False)`` loads all but ``classifier``. Any size from 32 x 32.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        shared: the widths of the fully connected layers that all labels share.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped of the input of each fully connected layer but the first.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+    Own arguments (``Network`` explains the others):
+        shared: widths of the fully connected layers that all labels share.
+        dropout: share dropped of the input of each fully connected layer except the first.
 
     >>> import torch
     >>> with torch.device("meta"):  # shapes alone, no memory
@@ -58,7 +48,9 @@ def fashionnet(
     138357544
     """
     check.raise_all([widths_complaint("shared", shared), *head_complaints(branch, dropout, classifier)])
-    shape = height, width, channels = image_shape("fashionnet", shape, SMALLEST)
+    shape = height, width, channels = image_shape(
+        "fashionnet", shape, 32
+    )  # the fifth pooling needs two places: 32, 16, ..., 1
     maps = STAGES[-1][0] * (height // 32) * (width // 32)
     trunk = FashionNet(channels, fully_connected(maps, shared, dropout))
     features = (maps, *as_widths(shared))[-1]

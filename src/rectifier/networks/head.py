@@ -1,7 +1,7 @@
-"""MultiLabelHead: a branch and a classifier for every label, all labels in one product.
+"""MultiLabelHead: a branch and a classifier for every label, computed as one product.
 
-A loop over 40 branches of two layers is 80 small products, each with its own launch; here it is two large ones. Every
-weight is distributed as in ``nn.Linear`` layers made one by one.
+A loop over 40 branches of two layers is 80 small products, each with its own launch. Here it is two large ones. Every
+weight has the distribution of single ``nn.Linear`` layers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,39 +19,38 @@ from rectifier._base import check
 from rectifier._base.distances import unit
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.networks.options import (
-    Widths,
-    as_widths,
-    classifier_complaint,
-    count_complaint,
-    dropout_complaint,
-    widths_complaint,
-)
-from rectifier.networks.output import Output
+from rectifier.networks.options import Widths, as_widths, head_complaints, widths_complaint
 
 SCALE = 30.0
-"""What a cosine classifier multiplies its cosines by, which lie from -1 to 1 and whose softmax would be nearly flat.
+"""Factor of the cosines in a cosine classifier. Without it the softmax of values from -1 to 1 is nearly flat.
 
-30 is what LDAM (Cao et al. 2019) trains with, whose margin is in cosines.
+LDAM (Cao et al. 2019), whose margin is in cosines, trains with 30.
 """
 
 
+class Output(NamedTuple):
+    """The output of every network: the logits of all classes of all labels, and the features behind them."""
+
+    logits: Tensor  # (N, K)
+    features: Tensor  # (N, A, D) where each label has its own branch, (N, D) where the labels share one
+
+
 class MultiLabelHead(nn.Module):
-    """From what the labels share, ``(N, in_features)``, to their logits ``(N, K)``.
+    """Map the shared features ``(N, in_features)`` to the logits ``(N, K)`` of all labels.
 
-    Each label has a branch of fully connected layers with ReLU, as wide as ``hidden`` says, then its classifier.
-    Without ``hidden`` all labels are classified from the shared input. The features returned are what the classifiers
-    see, before dropout: ``(N, A, D)``, or the input itself where there are no branches.
+    Each label has a branch of fully connected layers with ReLU, of the widths ``hidden``, then its classifier. Without
+    ``hidden`` all labels are classified from the shared features. The returned features are the input of the
+    classifiers before dropout: ``(N, A, D)``, or the shared features where there are no branches.
 
-    ``classifier.weight`` is ``(K, D)`` in every case, one row for each class. A ``linear`` classifier has a
-    ``classifier.bias`` ``(K,)``. A ``cosine`` classifier has None: a logit is ``SCALE`` times the cosine between the
-    features and the class's weights, from -30 to 30.
+    ``classifier.weight`` is always ``(K, D)``, one row per class. A ``linear`` classifier has a ``classifier.bias``
+    ``(K,)``. A ``cosine`` classifier has None: a logit is ``SCALE`` times the cosine between the features and the
+    weights of the class, from -30 to 30.
 
     Args:
-        in_features: the width of the shared input.
-        sizes: the classes of each label, or a ``LabelSpace``.
-        hidden: the widths of each branch's layers; 0 for none.
-        dropout: the share dropped of the input of every layer, the classifiers' included.
+        in_features: width of the shared features.
+        sizes: number of classes of each label, or a ``LabelSpace``.
+        hidden: widths of the layers of each branch; 0 for none.
+        dropout: share dropped of the input of every layer, including the classifiers.
         classifier: ``"linear"`` or ``"cosine"``.
 
     >>> head = MultiLabelHead(160, [2] * 40, hidden=(64,))
@@ -71,10 +71,9 @@ class MultiLabelHead(nn.Module):
         super().__init__()
         check.raise_all(
             [
-                count_complaint("in_features", in_features),
+                check.count("in_features", in_features),
                 widths_complaint("hidden", hidden),
-                dropout_complaint(dropout),
-                classifier_complaint(classifier),
+                *head_complaints(0, dropout, classifier),
             ]
         )
         self.sizes = columns.as_sizes(sizes)
@@ -82,7 +81,7 @@ class MultiLabelHead(nn.Module):
             raise TypeError(check.sentence("sizes", "a list of integers or a LabelSpace", repr(sizes)))
         self.dropout = nn.Dropout(dropout)
         labels, widths = len(self.sizes), as_widths(hidden)
-        # The first layers of all branches read one input, so they are the rows of one matrix.
+        # The first layers of all branches read the same input, so they are rows of one matrix.
         self.entry = nn.Linear(in_features, labels * widths[0]) if widths else None
         self.deeper = nn.ModuleList(BranchLinear(labels, before, after) for before, after in pairwise(widths))
         own, shared = (LabelCosine, SharedCosine) if classifier == "cosine" else (LabelClassifier, nn.Linear)
@@ -101,7 +100,7 @@ class MultiLabelHead(nn.Module):
         return by_label.transpose(0, 1)
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
+        """Redraw all weights."""
         for module in (self.entry, *self.deeper, self.classifier):
             if module is not None:
                 module.reset_parameters()
@@ -126,9 +125,9 @@ class BranchLinear(nn.Module):
 class LabelClassifier(nn.Module):
     """The classifier of every label on the features of its own branch: ``(N, A, D)`` to ``(N, K)``.
 
-    The weight is kept as one ``(K, D)`` matrix without padding: nothing in it is unused, decayed or saved in vain.
-    Labels of unequal sizes are filled up to a common width when they are multiplied, which is one product for all; to
-    gather each column's features instead would write ``(N, K, D)``.
+    The weight is one ``(K, D)`` matrix without padding, so that no unused entry is decayed or saved. To multiply,
+    labels of unequal sizes are padded to a common width, which makes one product. Gathering each column's features
+    instead would write ``(N, K, D)``.
     """
 
     order: Tensor | None
@@ -142,7 +141,7 @@ class LabelClassifier(nn.Module):
         self.blocks = tuple((len(group), max(sizes[label] for label in group)) for group in groups)
         order = torch.tensor(list(chain.from_iterable(groups))) if len(groups) > 1 else None
         place = columns.padded_to_plain(sizes, self.weight.device).clone() if len(set(sizes)) > 1 else None
-        # Follow from the sizes, so they are in no saved file; buffers, so that they are on the device before a capture.
+        # They follow from the sizes, so no file saves them. As buffers they are on the device before a capture.
         self.register_buffer("order", order, persistent=False)
         self.register_buffer("place", place, persistent=False)
         self.reset_parameters()
@@ -169,16 +168,16 @@ class LabelClassifier(nn.Module):
         return logits if self.place is None else logits.index_select(1, self.place)
 
     def _padded(self, rows: Tensor) -> Tensor:
-        """Return the rows of all blocks in turn, zeros where a label is shorter than its block."""
+        """Return the rows of all blocks in turn, with zeros where a label is smaller than its block."""
         if self.place is None:
             return rows
-        # Copied to their places and not gathered from them: the gradient is then a plain selection, no sum of atoms.
+        # A copy, because its gradient is a plain selection. The gradient of a gather needs atomic sums.
         padded = rows.new_zeros((sum(labels * width for labels, width in self.blocks), *rows.shape[1:]))
         return padded.index_copy(0, self.place, rows)
 
 
 class SharedCosine(nn.Linear):
-    """The scaled cosines of features ``(N, D)``, which all labels share, and the weights of each class: ``(N, K)``."""
+    """The scaled cosines between shared features ``(N, D)`` and the weights of each class: ``(N, K)``."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(in_features, out_features, bias=False)
@@ -189,7 +188,7 @@ class SharedCosine(nn.Linear):
 
 
 class LabelCosine(LabelClassifier):
-    """The scaled cosines of each label's features ``(N, A, D)`` and the weights of its classes: ``(N, K)``."""
+    """The scaled cosines between each label's features ``(N, A, D)`` and the weights of its classes: ``(N, K)``."""
 
     def __init__(self, features: int, sizes: tuple[int, ...]) -> None:
         super().__init__(features, sizes, bias=False)
@@ -200,12 +199,12 @@ class LabelCosine(LabelClassifier):
 
 
 def _single_precision(tensor: Tensor) -> AbstractContextManager[object]:
-    """Keep autocast out: what tells two classes apart may be a small difference of cosines."""
+    """Disable autocast: small differences of cosines may separate two classes."""
     return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
 
 
 def _as_linear(weight: Tensor, bias: Tensor | None) -> None:
-    """Draw as ``nn.Linear`` does, whose bound depends on the number of inputs alone."""
+    """Draw as ``nn.Linear`` does. Its bound depends on the number of inputs alone."""
     bound = 1 / math.sqrt(weight.shape[-1])
     nn.init.uniform_(weight, -bound, bound)
     if bias is not None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.connected import fully_connected
+from rectifier.networks.layers import fully_connected
 from rectifier.networks.network import Network
 from rectifier.networks.options import Shape, Widths, as_widths, head_complaints, image_shape, widths_complaint
 
@@ -23,15 +23,12 @@ def mlp(
     dropout: float = 0.0,
     classifier: str = "linear",
 ) -> Network:
-    """Build fully connected layers with ReLU on the flattened input; weights as ``nn.Linear`` draws them.
+    """Build fully connected layers with ReLU on the flattened input. ``nn.Linear`` draws the weights.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
+    Own arguments (``Network`` explains the others):
         shape: ``(H, W, C)`` of images, or ``(F,)`` for vectors ``(N, F)``.
-        hidden: the widths of the shared layers; 0 for none, which makes a linear model.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped after each shared layer and of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+        hidden: widths of the shared layers. 0 for none makes a linear model.
+        dropout: share dropped after each shared layer and of the input of every layer of the head.
 
     >>> import torch
     >>> mlp([3, 2], (20,))(torch.randn(8, 20)).logits.shape

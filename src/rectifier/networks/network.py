@@ -1,4 +1,4 @@
-"""Network: a trunk that all labels share, and their head."""
+"""Network: a trunk that all labels share, and a head."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from torch import Tensor, nn
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.head import MultiLabelHead
-from rectifier.networks.initial import seeded
+from rectifier.networks.head import MultiLabelHead, Output
+from rectifier.networks.layers import seeded
 from rectifier.networks.options import Shape, Widths
-from rectifier.networks.output import Output
 
 
 class Network(nn.Module):
-    """Images ``(N, C, H, W)`` to ``Output(logits (N, K), features)``, by way of ``trunk`` and ``head``.
+    """Map images ``(N, C, H, W)`` to ``Output(logits (N, K), features)`` with a ``trunk`` and a ``head``.
 
     Args:
-        trunk: from images to ``(N, trunk_features)``.
-        trunk_features: how many features the trunk gives.
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images, or ``(F,)`` for vectors. Others are refused.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier on the trunk.
-        dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times that of features and class weights, without bias.
-        draw: changes the classifier's initial weights after they were drawn as ``nn.Linear`` draws them.
+        trunk: module from images to ``(N, trunk_features)``.
+        trunk_features: number of features that the trunk gives.
+        sizes: number of classes of each label, or a ``LabelSpace``.
+        shape: ``(H, W, C)`` of the images, or ``(F,)`` for vectors. Other inputs raise an error.
+        branch: width, or widths, of each label's own layers. 0 is one linear classifier on the trunk.
+        dropout: share dropped of the input of every layer of the head.
+        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine of features and class weights, without bias.
+        draw: changes the initial weights of the classifier after ``nn.Linear``'s way to draw them.
     """
 
     def __init__(
@@ -58,13 +57,13 @@ class Network(nn.Module):
         return output
 
     def reset_classifier(self, seed: int | None = None) -> None:
-        """Draw the weights of ``head.classifier`` anew, as when the network was built, and nothing else.
+        """Redraw the weights of ``head.classifier`` as at construction. Nothing else changes.
 
-        They change in place, so an optimizer keeps its hold on them, and are drawn on the CPU in float32: one seed
+        The weights change in place, so an optimizer keeps its reference. They are drawn on the CPU in float32: one seed
         gives one classifier on every device.
 
         Args:
-            seed: fixes the weights and leaves PyTorch's own random state as it was. None draws from that.
+            seed: fixes the weights and leaves PyTorch's random state unchanged. None draws from that state.
 
         >>> from rectifier.networks.mlp import mlp
         >>> network = mlp([10], (20,))

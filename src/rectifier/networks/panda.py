@@ -1,4 +1,4 @@
-"""PANDA, a network of parts that the paper compares with (Zhang et al. 2014)."""
+"""PANDA, a network of image regions that the paper compares with (Zhang et al. 2014)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from torch.nn.functional import interpolate, max_pool2d, relu
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.initial import he
+from rectifier.networks.layers import ResponseNorm, he
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, count_complaint, head_complaints, image_shape
-from rectifier.networks.response_norm import ResponseNorm
-
-SMALLEST = 16
-"""The side at which the flattest part, the mouth, is three pixels high."""
+from rectifier.networks.options import Widths, head_complaints, image_shape
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 PARTS = {
@@ -37,7 +33,7 @@ PARTS = {
         "whole": WHOLE,
     },
 }
-"""Of each part its top, left, bottom and right, in shares of the image's height and width."""
+"""Top, left, bottom and right of each part, as shares of the image's height and width."""
 
 
 def panda(
@@ -52,30 +48,25 @@ def panda(
     dropout: float = 0.0,
     classifier: str = "linear",
 ) -> Network:
-    """Build PANDA: a small network for each part of the image and one for the whole, their features joined.
+    """Build PANDA: one small network for each part of the image and one for the whole, with joined features.
 
-    The publication: parts of persons found by poselets; for each a network of four stages of convolution, max pooling
-    and local response normalisation, then fully connected layers, on patches of 56 x 56; a larger network, pre-trained
-    on ImageNet, for the whole person; the features of all of them joined, and a linear support vector machine for each
-    attribute.
+    The publication: poselets find the parts of persons. Each part has a network of four stages (convolution, max
+    pooling, local response normalisation) and fully connected layers, on patches of 56 x 56. A larger network,
+    pre-trained on ImageNet, sees the whole person. All features are joined, and one linear support vector machine per
+    attribute decides.
 
-    Ours: parts are fixed windows, since poselets need annotated poses: eyes, nose, mouth, hair, chin and the whole,
-    placed for faces aligned as CelebA's are; ``parts="grid"``, for clothing, has three rows of two windows and the
-    whole. The whole has a network like the parts', so that all are one: as many groups of each convolution as there are
-    parts. They are trained together, by the loss that the training has, with a linear classifier for each label in
-    place of the support vector machines. Filters of 5x5 in the first two stages and 3x3 in the others, normalised over
-    5 of a part's maps; weights from N(0, 2 / fan_in); any size from 16 x 16.
+    Ours: parts are fixed windows, because poselets need annotated poses: eyes, nose, mouth, hair, chin and the whole,
+    placed for faces aligned as in CelebA. ``parts="grid"``, for clothing, has three rows of two windows and the whole.
+    The whole has a network like the other parts, so each convolution has one group per part. The loss trains them
+    together, with a linear classifier per label in place of the support vector machines. Filters of 5x5 in the first
+    two stages and 3x3 in the others, normalised over 5 maps of a part; weights from N(0, 2 / fan_in); any size from 16
+    x 16.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
+    Own arguments (``Network`` explains the others):
         parts: ``"face"`` or ``"grid"``.
-        side: height and width that every part is brought to, 16 or more.
-        maps: the filters of each convolution, for each part.
-        features: the width of each part's fully connected layer.
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+        side: height and width to which every part is resized, 16 or more.
+        maps: filters of each convolution, per part.
+        features: width of the fully connected layer, per part.
 
     >>> network = panda([2] * 40, (112, 112, 3))
     >>> network(torch.randn(2, 3, 112, 112)).features.shape  # 6 x 128
@@ -85,21 +76,23 @@ def panda(
         [
             check.choice("parts", parts, tuple(PARTS)),
             check.that("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
-            count_complaint("maps", maps),
-            count_complaint("features", features),
+            check.count("maps", maps),
+            check.count("features", features),
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    shape = height, width, channels = image_shape("panda", shape, SMALLEST)
+    shape = height, width, channels = image_shape(
+        "panda", shape, 16
+    )  # the mouth, the flattest part, has three rows then
     windows = [_pixels(window, height, width) for window in PARTS[parts].values()]
     trunk = PANDA(channels, windows, side, maps, features)
     return Network(trunk, len(windows) * features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 
 
 class PANDA(nn.Module):
-    """The shared layers: images, by way of their parts, to ``features`` features of each part, one part after another.
+    """The shared layers: images to ``features`` features of each part, one part after another.
 
-    The networks of all parts are one: each part is a group of the channels, and no layer looks beyond its group.
+    The networks of all parts are one network. Each part is a group of channels, and no layer mixes groups.
     """
 
     def __init__(

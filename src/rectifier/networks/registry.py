@@ -1,4 +1,4 @@
-"""build_network: a name to a network. NETWORKS lists the names."""
+"""NETWORKS lists the networks by name. build_network builds one."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from rectifier.networks.ddan import ddan
 from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
 from rectifier.networks.fashionnet import fashionnet
-from rectifier.networks.initial import seeded
+from rectifier.networks.layers import seeded
 from rectifier.networks.mlp import mlp
 from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
 from rectifier.networks.panda import panda
-from rectifier.networks.resnet import resnet
-from rectifier.networks.resnet50 import resnet50
+from rectifier.networks.resnet import resnet, resnet50
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What builds a network, one line about it, ``(H, W, C)`` of the images it was published for, a learning rate.
+    """A network's builder, one line about it, the image shape ``(H, W, C)`` of its publication, and a learning rate.
 
-    The rate is one that SGD with momentum 0.9 begins well with on one label; the losses of several labels add up.
+    SGD with momentum 0.9 starts well with this rate on one label. The losses of several labels add up.
     """
 
     build: Callable[..., Network]
@@ -41,14 +40,14 @@ class Architecture:
 
 NETWORKS = {
     "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3), 0.06),
-    "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, three layers a label", (256, 256, 3), 0.01),
+    "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, three layers per label", (256, 256, 3), 0.01),
     "cifarnet": Architecture(cifarnet, "CifarNet; form=tensorflow or cuda-convnet", (32, 32, 3), 0.02),
     "resnet32": Architecture(resnet, "ResNet for small images; depth=6n+2", (32, 32, 3), 0.1),
     "densenet": Architecture(densenet, "DenseNet for small images; depth=40, growth=12", (32, 32, 3), 0.1),
     "resnet50": Architecture(resnet50, "ResNet50 for large images", (224, 224, 3), 0.1),
     "panda": Architecture(panda, "PANDA, a network for each part; parts=face or grid", (112, 112, 3), 0.01),
     "anet": Architecture(anet, "ANet for faces, locally shared weights, shifted crops", (61, 53, 3), 0.02),
-    "ddan": Architecture(ddan, "DDAN for clothing, four NIN units, three layers a label", (227, 227, 3), 0.005),
+    "ddan": Architecture(ddan, "DDAN for clothing, four NIN units, three layers per label", (227, 227, 3), 0.005),
     "darn": Architecture(darn, "DARN for clothing, five NIN units, a tree of layers", (227, 227, 3), 0.005),
     "fashionnet": Architecture(fashionnet, "FashionNet for clothing, VGG-16 without landmarks", (224, 224, 3), 0.005),
     "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1), 0.05),
@@ -58,14 +57,14 @@ NETWORKS = {
 def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | None = None, **options: Any) -> Network:
     """Build a network by name.
 
-    ``timm:NAME`` and ``torchvision:NAME`` take a network of these libraries, where they are installed, and our head.
+    ``timm:NAME`` and ``torchvision:NAME`` take a network of an installed library, with our head.
 
     Args:
-        name: a name of ``NETWORKS``, ``timm:NAME`` or ``torchvision:NAME``.
-        sizes: the classes of each label, or a ``LabelSpace``.
+        name: a name in ``NETWORKS``, ``timm:NAME`` or ``torchvision:NAME``.
+        sizes: number of classes of each label, or a ``LabelSpace``.
         shape: ``(H, W, C)`` of the images.
-        seed: fixes the initial weights and leaves PyTorch's own random state as it was. None draws from that.
-        options: those of the network; see its builder.
+        seed: fixes the initial weights and leaves PyTorch's random state unchanged. None draws from that state.
+        options: options of the network; see its builder.
 
     >>> import torch
     >>> network = build_network("deepid2", [2] * 40, (55, 47, 3), seed=0)
@@ -74,7 +73,7 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
     (torch.Size([8, 80]), torch.Size([8, 40, 64]))
     >>> build_network("resnet32", [10], (8, 8, 1), depht=20)
     Traceback (most recent call last):
-    TypeError: Expected every option to be among depth, branch, ..., but got 'depht'. Did you mean 'depth'?
+    TypeError: Expected every option of resnet32 to be among depth, ..., but got 'depht'. Did you mean 'depth'?
     """
     library, colon, model = str(name).partition(":")
     with seeded(seed):
@@ -82,17 +81,17 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
             return backbone(library, model, sizes, shape, **options)
         check.raise_all([check.choice("network", name, (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES)))])
         build = NETWORKS[name].build
-        check.option_names(options, network_options(name))
+        check.options_of(name, options, network_options(name), TypeError)
         return build(sizes, shape, **options)
 
 
 def default_rate(name: str) -> float:
-    """Return the learning rate to begin with; a backbone of another library, often pre-trained, gets a small one."""
+    """Return the default learning rate. Backbones of other libraries, often pre-trained, get a small one."""
     return NETWORKS[name].rate if name in NETWORKS else 0.01
 
 
 def default_size(name: str) -> tuple[int, int]:
-    """Return height and width of the images that a network was published for."""
+    """Return height and width of the images in the network's publication."""
     return NETWORKS[name].shape[:2] if name in NETWORKS else (224, 224)
 
 

@@ -1,20 +1,28 @@
-"""ResNet32 and its relatives for small images (He et al. 2016, section 4.2)."""
+"""ResNet32 and its relatives for small images (He et al. 2016, section 4.2), and ResNet50 for large ones.
+
+ResNet50 is the network of the DeepFashion experiment.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import pad, relu
+from torch.nn.functional import max_pool2d, pad, relu
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.initial import he, zero_bias
+from rectifier.networks.layers import he, zero_bias
 from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, head_complaints, image_shape
 
-SMALLEST = 3
-"""The side at which the second halving has two places to halve: 3, 2, 1."""
+WIDTHS = (16, 32, 64)
+"""Number of maps of each stage of the network for small images."""
+
+STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+"""Number of maps between the 1x1 convolutions and of blocks, for each stage."""
+
+EXPANSION = 4
 
 
 def resnet(
@@ -33,15 +41,10 @@ def resnet(
     stage begins, every other pixel, and zeros for the new maps); the average over the last maps; a linear classifier.
     0.46 M parameters for n = 5 and 10 classes. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
 
-    Ours: nothing else. Any size from 3 x 3; ``branch`` and ``dropout`` are additions, off by default.
+    Ours: no other change. Any size from 3 x 3. ``branch`` and ``dropout`` are additions, off by default.
 
-    Args:
-        sizes: the classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
-        depth: the number of layers with weights: 8, 14, 20, 26, 32, ...
-        branch: the width, or widths, of each label's own layers; 0 for one linear classifier.
-        dropout: the share dropped of the input of every layer of the head.
-        classifier: ``"linear"``, or ``"cosine"``: 30 times the cosine, without bias.
+    Own arguments (``Network`` explains the others):
+        depth: number of layers with weights: 8, 14, 20, 26, 32, ...
 
     >>> network = resnet([100], (32, 32, 3))
     >>> sum(parameter.numel() for parameter in network.parameters())
@@ -54,21 +57,11 @@ def resnet(
             *head_complaints(branch, dropout, classifier),
         ]
     )
-    height, width, channels = image_shape("resnet32", shape, SMALLEST)
-    trunk = ResNet(channels, blocks=(depth - 2) // 6)
+    shape = image_shape("resnet32", shape, 3)  # the second halving needs two pixels: 3, 2, 1
+    trunk = ResNet(shape[2], blocks=(depth - 2) // 6)
     return Network(
-        trunk,
-        WIDTHS[-1],
-        sizes,
-        (height, width, channels),
-        branch=branch,
-        dropout=dropout,
-        classifier=classifier,
-        draw=zero_bias,
+        trunk, WIDTHS[-1], sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias
     )
-
-
-WIDTHS = (16, 32, 64)
 
 
 class ResNet(nn.Module):
@@ -94,7 +87,7 @@ class ResNet(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters; more maps mean half the size."""
+    """Two 3x3 convolutions and a shortcut without parameters. More maps mean half the size."""
 
     def __init__(self, before: int, maps: int) -> None:
         super().__init__()
@@ -112,3 +105,80 @@ class BasicBlock(nn.Module):
         if self.new == 0:
             return inputs
         return pad(inputs[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new))
+
+
+def resnet50(
+    sizes: Sizes, shape: Sequence[int], *, branch: Widths = 0, dropout: float = 0.0, classifier: str = "linear"
+) -> Network:
+    """Build ResNet50.
+
+    The publication: a 7x7 convolution to 64 maps with stride 2, 3x3 max pooling with stride 2, 3 + 4 + 6 + 3 blocks of
+    1x1, 3x3 and 1x1 convolutions with batch normalisation, projections where the shape changes, the average over the
+    last maps, a linear classifier. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
+
+    Ours: the stride of a stage is in the 3x3 convolution, as is common today, and not in the first 1x1. The number of
+    parameters is the same. The layers have torchvision's names, so its weights fit:
+    ``network.trunk.load_state_dict(weights, strict=False)`` loads all but ``fc``. Any size from 17 x 17.
+
+    ``Network`` explains the arguments.
+
+    >>> import torch
+    >>> with torch.device("meta"):  # shapes alone, no memory
+    ...     network = resnet50([1000], (224, 224, 3))
+    >>> sum(parameter.numel() for parameter in network.parameters())
+    25557032
+    """
+    check.raise_all(head_complaints(branch, dropout, classifier))
+    shape = image_shape("resnet50", shape, 17)  # the fifth halving needs two pixels: 17, 9, 5, 3, 2, 1
+    trunk, width = ResNet50(shape[2]), EXPANSION * STAGES[-1][0]
+    return Network(trunk, width, sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias)
+
+
+class ResNet50(nn.Module):
+    """The shared layers: images to 2,048 features."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        before = [64, *(EXPANSION * maps for maps, _ in STAGES)]
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            _stage(before[stage], maps, blocks, stride=1 if stage == 0 else 2)
+            for stage, (maps, blocks) in enumerate(STAGES)
+        )
+        he(self, "fan_out")
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = max_pool2d(relu(self.bn1(self.conv1(images))), 3, stride=2, padding=1)
+        maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
+        return maps.mean((2, 3))
+
+
+def _stage(before: int, maps: int, blocks: int, stride: int) -> nn.Sequential:
+    rest = [Bottleneck(EXPANSION * maps, maps, stride=1) for _ in range(blocks - 1)]
+    return nn.Sequential(Bottleneck(before, maps, stride), *rest)
+
+
+class Bottleneck(nn.Module):
+    """A 3x3 convolution between two 1x1 convolutions, and a shortcut."""
+
+    def __init__(self, before: int, maps: int, stride: int) -> None:
+        super().__init__()
+        after = EXPANSION * maps
+        self.conv1 = nn.Conv2d(before, maps, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(maps)
+        self.conv2 = nn.Conv2d(maps, maps, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(maps)
+        self.conv3 = nn.Conv2d(maps, after, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(after)
+        self.downsample = None if before == after else _projection(before, after, stride)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        residual = relu(self.bn1(self.conv1(inputs)))
+        residual = relu(self.bn2(self.conv2(residual)))
+        residual = self.bn3(self.conv3(residual))
+        return relu(residual + (inputs if self.downsample is None else self.downsample(inputs)))
+
+
+def _projection(before: int, after: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))

@@ -1,20 +1,21 @@
-"""Which sample comes next: samplers that know the epoch, the rank and the seed, and are handed the targets themselves.
+"""Samplers: which sample comes next, for any ``DataLoader``. They know the epoch, the rank and the seed.
 
-All are made alike: ``Sampler(targets, sizes, seed=0, num_replicas=None, rank=None)``. Every rank draws the same
-``plan()`` and takes each ``num_replicas``-th entry of it, so the shards are disjoint, equal in length and together
-exactly the plan. Nothing touches the global random state, and nothing repeats entries to fill up a last round: the few
-entries that do not go round are cut, other ones each epoch. Call ``set_epoch`` before each epoch.
+All have the form ``Sampler(targets, sizes, seed=0, num_replicas=None, rank=None)``. Every rank draws the same
+``plan()`` and takes each ``num_replicas``-th entry, so the shards are disjoint, equal in length and together exactly
+the plan. The global random state does not change. No entry is repeated to fill the last round: the few surplus entries,
+others in each epoch, are cut. Call ``set_epoch`` before each epoch.
 """
 
-from rectifier.samplers.class_batches import ClassBatchSampler
-from rectifier.samplers.class_draws import (
+from rectifier.samplers.class_balanced import (
     ClassBalancedSampler,
     CurriculumSampler,
     ProgressiveSampler,
     SquareRootSampler,
 )
+from rectifier.samplers.class_batches import ClassBatchSampler
 from rectifier.samplers.epoch import Common, EpochSampler, UniformSampler
-from rectifier.samplers.replication import DownSampler, OverSampler
+from rectifier.samplers.lmle.quintuplets import QuintupletSampler
+from rectifier.samplers.resampling import DownSampler, OverSampler
 
 __all__ = [
     "ClassBalancedSampler",
@@ -25,6 +26,7 @@ __all__ = [
     "EpochSampler",
     "OverSampler",
     "ProgressiveSampler",
+    "QuintupletSampler",
     "SquareRootSampler",
     "UniformSampler",
 ]

@@ -11,21 +11,21 @@ from torch import Generator, Tensor
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
+from rectifier.samplers.class_members import present_classes
 from rectifier.samplers.epoch import Common, EpochSampler
-from rectifier.samplers.present import present_classes
 
 
 class ClassBatchSampler(EpochSampler[list[int]]):
     """Batches that each hold at least ``samples`` samples of each of ``classes`` different classes.
 
     For ``DataLoader(batch_sampler=...)``. With several labels a class is a (label, class) pair, and one sample may
-    stand in a batch for two of its classes. All classes that have samples take turns: none comes again, over the
-    batches of all ranks, before every other has come as often. Within a class the samples follow a cycle, shuffled for
-    the epoch: none comes again before all have come, so those in a batch are different wherever the class has enough.
+    count for two of its classes. All classes that have samples take turns: over the batches of all ranks, no class
+    comes again before every other has come as often. Within a class the samples follow a cycle, shuffled for the epoch:
+    no sample comes again before all have come. So the samples of a batch are different wherever the class has enough.
 
     ``plan()`` is ``(batches, batch_size)``; its first ``classes * samples`` columns go class by class. A larger
-    ``batch_size`` fills the batch up with samples from all there are. ``batches`` is by default as many as the
-    samples would fill, and at least one for each rank.
+    ``batch_size`` fills the batch with samples of all classes. ``batches`` is by default as many as the samples fill,
+    and at least one for each rank.
 
     >>> targets = torch.tensor([0] * 90 + [1] * 6 + [2] * 4)
     >>> sampler = ClassBatchSampler(targets, classes=2, samples=3)
@@ -47,7 +47,7 @@ class ClassBatchSampler(EpochSampler[list[int]]):
         self._present = present_classes(targets, sizes)
         self._members = self._present.members()
         self.classes, self.samples, self.batches = classes, samples, batches
-        # 1 where the two are wrong themselves: one complaint is enough.
+        # 1 if classes or samples are wrong themselves: one complaint is enough.
         self._promised = classes * samples if check.is_count(classes) and check.is_count(samples) else 1
         self.batch_size = self._promised if batch_size is None else batch_size
         super().__init__(**common)
@@ -62,11 +62,9 @@ class ClassBatchSampler(EpochSampler[list[int]]):
                 f"from 1 to {most}, the number of classes that have samples",
                 check.is_count(self.classes) and self.classes <= most,
             ),
-            check.that("samples", self.samples, "a positive integer", check.is_count(self.samples)),
+            check.count("samples", self.samples),
             check.that("batch_size", self.batch_size, f"at least classes * samples = {self._promised}", enough),
-            check.that(
-                "batches", self.batches, "a positive integer", self.batches is None or check.is_count(self.batches)
-            ),
+            None if self.batches is None else check.count("batches", self.batches),
         ]
 
     def length(self) -> int:
@@ -88,10 +86,10 @@ class ClassBatchSampler(EpochSampler[list[int]]):
 def _turns(batches: int, classes: int, present: int, generator: Generator) -> Tensor:
     """Choose the classes of each batch: ``(batches, classes)``, all different within a row.
 
-    Row after row they are shuffled rounds of all ``present`` classes. A batch that is open when a round ends must not
-    see one of its classes again, so the next round begins with others; every round this allows is equally likely.
-    Rounds and batches end together every lcm(present, classes) turns. Blocks of that length do not depend on each
-    other and are drawn side by side; the loop over the rounds of a block has at most ``classes`` steps.
+    Row after row they are shuffled rounds of all ``present`` classes. A batch that is incomplete when a round ends must
+    not get a class twice, so the next round starts with other classes. Every such round is equally likely. Rounds and
+    batches end together every lcm(present, classes) turns. Blocks of that length are independent and drawn in parallel.
+    The loop over the rounds of a block has at most ``classes`` steps.
     """
     rand = partial(torch.rand, dtype=torch.float64, generator=generator)
     common = gcd(present, classes)
@@ -107,7 +105,7 @@ def _turns(batches: int, classes: int, present: int, generator: Generator) -> Te
 
 
 def _places(group: Tensor) -> Tensor:
-    """Number the members of each group 0, 1, 2 in the order they come.
+    """Number the members of each group 0, 1, 2 in their order.
 
     >>> _places(torch.tensor([7, 2, 7, 7, 2])).tolist()
     [0, 0, 1, 2, 1]

@@ -1,4 +1,4 @@
-"""EpochSampler: what all samplers share, and the plainest of them."""
+"""EpochSampler, the base class of all samplers, and UniformSampler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Common(TypedDict, total=False):
-    """The options of every sampler, explained at ``EpochSampler``."""
+    """The options of every sampler; ``EpochSampler`` explains them."""
 
     seed: int
     num_replicas: int | None
@@ -26,10 +26,10 @@ class Common(TypedDict, total=False):
 
 
 class EpochSampler(Sampler[T_co], ABC):
-    """What all samplers share: seed and epoch fix the plan of all ranks, and each rank takes its shard.
+    """The base class of all samplers: seed and epoch fix the plan of all ranks, and each rank takes its shard.
 
-    ``num_replicas`` and ``rank`` None: those of the process group, or 1 and 0 where there is none. A sampler of your
-    own gives ``length()`` and ``draw(generator)``; it sets what these need before it calls this constructor.
+    ``num_replicas`` and ``rank`` None are those of the process group, or 1 and 0 without one. A subclass defines
+    ``length()`` and ``draw(generator)``, and sets the attributes they need before it calls this constructor.
     """
 
     def __init__(self, *, seed: int = 0, num_replicas: int | None = None, rank: int | None = None) -> None:
@@ -40,7 +40,7 @@ class EpochSampler(Sampler[T_co], ABC):
         self.num_replicas = world if num_replicas is None else num_replicas
         self.rank = own if rank is None else rank
         counted = check.is_count(self.num_replicas)
-        # The group's rank says nothing about another number of replicas: several ranks would draw one shard.
+        # The group's rank does not fit another number of replicas: several ranks would draw the same shard.
         known = rank is not None or self.num_replicas == world
         ranked = not counted or (known and check.is_natural(self.rank) and self.rank < self.num_replicas)
         check.raise_all(
@@ -56,32 +56,32 @@ class EpochSampler(Sampler[T_co], ABC):
             check.fail("an epoch", f"of at least one entry for each of the {self.num_replicas} ranks", f"{self.total}")
 
     def complaints(self) -> list[str | None]:
-        """Return what is wrong with the sampler's own options, to be raised together with the rest."""
+        """Return complaints about the subclass's own options, to be raised with the others."""
         return []
 
     @abstractmethod
     def length(self) -> int:
-        """Return how many entries an epoch has before it is cut to equal shards; the same for every epoch."""
+        """Return the number of entries of an epoch before it is cut to equal shards; the same for every epoch."""
 
     @abstractmethod
     def draw(self, generator: Generator) -> Tensor:
-        """Return the ``length()`` entries of this epoch in their order, from this generator alone."""
+        """Return the ``length()`` entries of this epoch in their order, using only this generator."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Turn to the plan of another epoch, counted from 0."""
+        """Switch to the plan of another epoch, counted from 0."""
         check.raise_all([check.that("epoch", epoch, "an integer from 0", check.is_natural(epoch))])
         self.epoch = epoch
 
     def plan(self) -> Tensor:
         """Return the epoch's entries over all ranks in their order, int64, the same on every rank."""
-        # The generator heeds 32 bits. Steps of 2^32 over the golden ratio keep the epochs of one seed far from those of
-        # the next, and a product with an odd number gives no two seeds one start.
+        # The generator uses 32 bits. Steps of 2^32 over the golden ratio keep the epochs of one seed far from those of
+        # the next, and a product with an odd number gives different seeds different starts.
         mixed = ((int(self.seed) + 1) * 0x9E3779B1 + int(self.epoch)) % 2**32
-        with torch.device("cpu"):  # whatever the default device is
+        with torch.device("cpu"):  # regardless of the default device
             return self.draw(Generator().manual_seed(mixed))[: len(self) * self.num_replicas]
 
     def shard(self) -> Tensor:
-        """Return this rank's part of the plan; a loader can use it whole, without a Python loop."""
+        """Return this rank's part of the plan, for a loader that needs no Python loop."""
         return self.plan()[self.rank :: self.num_replicas]
 
     def __iter__(self) -> Iterator[T_co]:
@@ -95,7 +95,7 @@ class EpochSampler(Sampler[T_co], ABC):
 class UniformSampler(EpochSampler[int]):
     """Every sample once, in random order. Takes the targets, or just the number of samples.
 
-    ``sizes`` is there so that all samplers can be made alike; nothing depends on it.
+    ``sizes`` has no effect. All samplers accept it.
 
     >>> sorted(UniformSampler(5))
     [0, 1, 2, 3, 4]

@@ -19,7 +19,7 @@ from rectifier._base import check, console
 from rectifier.data.loader import Loader
 from rectifier.evaluation.rules.offsets import prior_offsets
 from rectifier.methods import build_objective, whole_from
-from rectifier.networks.retrained import RetrainedClassifier
+from rectifier.networks.decoupling import RetrainedClassifier
 from rectifier.training.config import Config
 from rectifier.training.engine.batchnorm import with_global_batch_norm
 from rectifier.training.engine.course import Course, Parts

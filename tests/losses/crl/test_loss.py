@@ -34,8 +34,8 @@ def ours(*args: object, **options: object) -> Tensor:
 
 
 @pytest.mark.parametrize(("level", "comparison"), DESIGNS)
-@settings(max_examples=150)
-@given(batch=batches(), kappa=KAPPAS, rho=RHOS, scope=SCOPES, mining=MININGS)
+@settings(max_examples=100)
+@given(batch=batches(most_labels=4, most_samples=24), kappa=KAPPAS, rho=RHOS, scope=SCOPES, mining=MININGS)
 def test_equals_the_loop_version(
     level: str, comparison: str, batch: Batch, kappa: int, rho: float, scope: str, mining: str
 ) -> None:

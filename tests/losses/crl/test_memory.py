@@ -322,7 +322,5 @@ def test_what_a_memory_needs() -> None:
         Objective(CrossEntropy(), [2], memory=10)
     loss = ClassRectificationLoss("instance", sizes=[2], memory=10)
     loss(torch.zeros(4, 2), torch.arange(4) % 2, torch.zeros(4, 3))
-    with pytest.raises(
-        ValueError, match=r"that are remembered, \(3,\) for each sample, but got \(5,\) for each sample"
-    ):
+    with pytest.raises(ValueError, match=r"features to be \(3,\) for each sample, as in memory, but got \(5,\)"):
         loss(torch.zeros(4, 2), torch.arange(4) % 2, torch.zeros(4, 5))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 import oracles
-from rectifier.losses.quintuplet import quintuplet_loss
+from rectifier.losses.lmle import quintuplet_loss
 from rectifier.samplers.lmle import clusters as rooms
 from rectifier.samplers.lmle import kmeans
 from rectifier.samplers.lmle.clusters import (

@@ -15,7 +15,7 @@ from helpers.cases import StopsAfter
 from helpers.network_forms import FORMS, TRIED, images_for
 from rectifier import LabelSpace, Loader, RectifiedCrossEntropy, class_balanced_accuracy, class_counts, open_data
 from rectifier.evaluation.rules.offsets import prior_offsets
-from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 from rectifier.methods import METHODS, build_objective, build_sampler, needed_of_network
 from rectifier.networks.registry import NETWORKS, build_network
 from rectifier.samplers import UniformSampler

@@ -16,7 +16,7 @@ from helpers.cases import StopsAfter
 from rectifier import LabelSpace
 from rectifier._base import console
 from rectifier.data.loader import Batch
-from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 from rectifier.methods import build_objective
 from rectifier.networks.registry import build_network
 from rectifier.training import resume, train

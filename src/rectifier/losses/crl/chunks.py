@@ -1,32 +1,23 @@
-"""Compare the pairs of a whole batch, in chunks of anchors where they would not fit in memory."""
+"""Compare the pairs of a whole batch, in chunks of anchors where they do not fit in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rectifier.losses.crl.comparison import Comparison, Pairs, Sums
+from rectifier.losses.crl.comparison import Comparison, Sums
+from rectifier.losses.crl.pairs import FeaturePairs, ScorePairs
 
 CHUNK_BYTES = 2**30
-"""What the pairs of one pass may take. Beyond it, a chunk is computed again in the backward pass rather than kept."""
+"""Memory limit for the pairs of one pass. Beyond it, the backward pass recomputes chunks instead of keeping them."""
 
 
-class PairSource(Protocol):
-    """What hands out the pairs of any anchors."""
-
-    @property
-    def bytes_per_anchor(self) -> int: ...
-
-    def __call__(self, anchors: slice) -> Pairs: ...
-
-
-def compare(source: PairSource, samples: int, comparison: Comparison) -> tuple[Tensor, Tensor]:
+def compare(source: ScorePairs | FeaturePairs, samples: int, comparison: Comparison) -> tuple[Tensor, Tensor]:
     """Return the loss of each label and the number of its triplets or pairs, both ``(A,)``."""
-    # Where a histogram ends depends on the whole batch, so with several chunks it is known before the first sum.
+    # The end of a histogram depends on the whole batch, so several chunks need it before the first sum.
     chunks = split(samples, source.bytes_per_anchor)
     with torch.no_grad():
         reach = None if len(chunks) == 1 else torch.stack([comparison.reach(source(c)) for c in chunks]).amax(0)
@@ -40,13 +31,13 @@ def compare(source: PairSource, samples: int, comparison: Comparison) -> tuple[T
 
 
 def split(samples: int, bytes_per_anchor: int) -> list[slice]:
-    """Return the anchors in chunks that take no more than ``CHUNK_BYTES``."""
+    """Split the anchors into chunks that take at most ``CHUNK_BYTES``."""
     size = max(1, CHUNK_BYTES // bytes_per_anchor)
     return [slice(first, first + size) for first in range(0, samples, size)]
 
 
 def add_up(sums_of: Callable[[slice], Sums], chunks: list[slice]) -> Sums:
-    """Add the sums of all chunks; where there are several, each is computed again in the backward pass."""
+    """Add the sums of all chunks. Several chunks are recomputed in the backward pass."""
     if len(chunks) == 1:
         return sums_of(chunks[0])
     parts = [checkpoint(sums_of, chunk, use_reentrant=False) for chunk in chunks]

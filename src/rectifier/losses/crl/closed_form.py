@@ -1,8 +1,8 @@
-"""The class-level triplet loss with hard mining, exact, without listing its triplets.
+"""The class-level triplet loss with hard mining, exact, without a list of its triplets.
 
-For an anchor scored above a hard positive the triplet is max(0, m - p_+ + p_-): it does not depend on the anchor. The
-hard positives are the lowest scored, so all anchors outside them are one number times their count, and only pairs of
-hard positives are left. ``comparison.relative_sums`` gives the same from listed pairs, and serves every other case.
+For an anchor scored above a hard positive the triplet is max(0, m - p_+ + p_-), which does not depend on the anchor.
+The hard positives have the lowest scores, so all anchors outside them are one number times their count. Only pairs of
+hard positives are left. ``comparison.relative_sums`` gives the same from listed pairs and serves every other case.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rectifier.losses.crl.pairs import ScoredClasses
 def hard_triplet_sums(scores: Tensor, classes: ScoredClasses, margin: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum over all triplets of each class (Eqs. 9 and 10) and their number, both ``(M,)``.
 
-    The sum is piecewise linear in the scores, so it equals margin * active + sum(coefficient * score), where both count
-    active triplets and have no gradient of their own. ``scores`` is ``(N, K)``, ``margin`` ``(M,)``.
+    The sum is piecewise linear in the scores, so it equals margin * active + sum(coefficient * score). Both factors
+    count active triplets and have no gradient. ``scores`` is ``(N, K)``, ``margin`` ``(M,)``.
     """
     with torch.no_grad():
         rows = max(1, chunks.CHUNK_BYTES // _bytes_per_class(classes))
@@ -34,14 +34,14 @@ def hard_triplet_sums(scores: Tensor, classes: ScoredClasses, margin: Tensor) ->
 def _count_active(scores: Tensor, members: Tensor, margin: Tensor, *mined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the active triplets ``(M,)``, each score's coefficient ``(M, N)`` and the number of triplets ``(M,)``."""
     hard = Hard(*mined)
-    slots = len(range(hard.positive.shape[1]))  # a constant, also where a compiled graph leaves the batch size open
+    slots = len(range(hard.positive.shape[1]))  # a constant, even if a compiled graph has a symbolic batch size
     low, high = _ascending_pairs(slots, scores.device)
     positive, filled = scores.gather(1, hard.positive_idx), hard.positive.to(scores.dtype)
     hard_positives = filled.sum(1, keepdim=True)
     outside = members.sum(1, keepdim=True) - hard_positives  # anchors beyond the hard positives
 
-    # How many triplets each entry stands for: a pair with its lower end as the anchor, then each positive with the
-    # anchors above it, hard positives and others, which all have the same triplets.
+    # The number of triplets of each entry: a pair with its lower end as the anchor, then each positive with all anchors
+    # above it, hard positives and others, which all have the same triplets.
     is_pair = filled.index_select(1, low) * filled.index_select(1, high)
     anchors_above = (filled.flip(1).cumsum(1).flip(1) - 1 + outside) * filled
     weight = torch.cat([is_pair, anchors_above], 1)
@@ -64,10 +64,10 @@ def _count_active(scores: Tensor, members: Tensor, margin: Tensor, *mined: Tenso
 
 
 def _pair_slopes(side: Tensor, below: Tensor, above: Tensor, low: Tensor, high: Tensor, slots: Tensor) -> Tensor:
-    """Return ``(M, kappa)``: the slope of the loss in each hard positive, from the pairs of hard positives.
+    """Return ``(M, kappa)``: the gradient of the loss in each hard positive, from the pairs of hard positives.
 
-    A pair counts ``below`` active triplets m + |p_+ - p_a| - p_a + p_- with its lower end as the anchor, and ``above``
-    with its upper end. ``side`` is the slope of |p_high - p_low|: 1, or 0 where the two tie.
+    A pair has ``below`` active triplets m + |p_+ - p_a| - p_a + p_- with its lower end as the anchor, and ``above``
+    with its upper end. ``side`` is the slope of |p_high - p_low|: 1, or 0 for a tie.
     """
     to_high = below * side + above * (side - 1)
     to_low = -below * (side + 1) - above * side
@@ -77,11 +77,11 @@ def _pair_slopes(side: Tensor, below: Tensor, above: Tensor, low: Tensor, high: 
 def _outside_slopes(
     scores: Tensor, members: Tensor, positive: Tensor, filled: Tensor, above: Tensor, outside: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the slopes from anchors outside the hard positives: in all scores ``(M, N)``, in hard positives.
+    """Return the gradient from anchors outside the hard positives: in all scores ``(M, N)``, and in hard positives.
 
-    Such an anchor leaves only -p_+, unless it ties with the positive, which must then be scored like the last one: then
-    |p_a - p_+| has no slope and -p_a remains. That slope is set for every member of this score, and taken back from
-    the hard positives among them.
+    Such an anchor leaves only -p_+, unless it ties with the positive. A tie is possible only with the score of the last
+    positive. Then |p_a - p_+| has no slope, and -p_a remains. This slope is set for every member of that score, and
+    subtracted again for the hard positives among them.
     """
     last = positive[:, -1:]
     tie = (positive == last) * filled * filled[:, -1:]
@@ -93,7 +93,7 @@ def _outside_slopes(
 
 def _bytes_per_class(classes: ScoredClasses) -> int:
     slots, samples = classes.hard.positive.shape[1], classes.scores.shape[1]
-    return 40 * (slots * (slots + 1) // 2 + samples)  # ten float32 of each pair and each score
+    return 40 * (slots * (slots + 1) // 2 + samples)  # ten float32 per pair and per score
 
 
 def _split(classes: ScoredClasses, margin: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
@@ -103,6 +103,6 @@ def _split(classes: ScoredClasses, margin: Tensor, rows: int) -> list[tuple[Tens
 
 @table
 def _ascending_pairs(slots: int, device: torch.device) -> Tensor:
-    """``(2, pairs)``: the pairs low < high of sorted positives."""
+    """Return ``(2, pairs)``: the pairs low < high of sorted positives."""
     pairs: Tensor = torch.triu_indices(slots, slots, 1, device=device)
     return pairs

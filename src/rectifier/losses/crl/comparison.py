@@ -1,7 +1,7 @@
-"""How hard samples are compared: relative (triplets), absolute (pairs), distribution (histograms).
+"""Three ways to compare hard samples: relative (triplets), absolute (pairs), distribution (histograms).
 
-``Pairs`` holds the distances of every anchor to its hard samples. Each comparison turns some anchors' pairs into sums
-that may be added over any parts of a batch (``*_sums``) and those sums into one loss per label (``*_loss``).
+``Pairs`` holds the distances of every anchor to its hard samples. Each comparison turns the pairs of some anchors into
+sums (``*_sums``) that add up over the chunks of a batch, and the sums into one loss per label (``*_loss``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 
 
 class Pairs(NamedTuple):
-    """Distances of n anchors of A labels: to positives and to negatives, the nearest negative first."""
+    """Distances of n anchors of A labels to positives and to negatives, the nearest negative first."""
 
     positive: Tensor  # (A, n, P) distances
     is_positive: Tensor  # (A, n, P) pairs that exist
-    negative: Tensor  # (A, n, L) distances, ascending where they exist, those that do not behind them
+    negative: Tensor  # (A, n, L) distances, existing ones first and ascending
     is_negative: Tensor
 
 
@@ -25,15 +25,15 @@ Sums = tuple[Tensor, ...]
 
 
 class Comparison(NamedTuple):
-    """One of the three comparisons, with what it needs to know."""
+    """One of the three comparisons, with its parameters."""
 
     name: str
     margin: Tensor  # (A,)
     bins: int
-    signed: bool  # distances are differences of scores in [-1, 1]; others reach from 0 to the largest of the batch
+    signed: bool  # distances are score differences in [-1, 1]; otherwise from 0 to the largest of the batch
 
     def reach(self, pairs: Pairs) -> Tensor:
-        """Return ``(A,)``: where the histograms end for these pairs."""
+        """Return ``(A,)``: the upper end of the histograms for these pairs."""
         if self.signed:
             return torch.ones_like(self.margin)
         longest = [
@@ -61,8 +61,8 @@ class Comparison(NamedTuple):
 def relative_sums(pairs: Pairs, margin: Tensor) -> Sums:
     """Sum max(0, m + d(a,+) - d(a,-)) over all triplets (Eq. 9) and count them; ``margin`` ``(A,)``.
 
-    The sum is piecewise linear in the distances. How often each enters an active triplet is counted without a gradient
-    (a binary search in the sorted negatives in place of P x L hinges); the rest is one weighted sum.
+    The sum is piecewise linear in the distances. How often each distance enters an active triplet is counted without a
+    gradient, by binary search in the sorted negatives in place of P x L hinges. The rest is one weighted sum.
     """
     margin = margin[:, None, None]
     with torch.no_grad():
@@ -76,7 +76,7 @@ def relative_sums(pairs: Pairs, margin: Tensor) -> Sums:
 
 
 def reached(active: Tensor, weight: Tensor, length: int) -> Tensor:
-    """Return ``(..., length)``: the total weight of entries that reach each place of a sorted list.
+    """Return ``(..., length)``: the total weight of the entries that reach each place of a sorted list.
 
     An entry with ``active`` = 3 reaches places 0, 1 and 2.
 
@@ -108,7 +108,7 @@ def absolute_loss(sums: Sums) -> Tensor:
 
 
 def distribution_sums(pairs: Pairs, low: Tensor, high: Tensor, bins: int) -> Sums:
-    """Add up both histograms (Eqs. 14, 15) ``(A, bins)`` from ``low`` to ``high`` ``(A,)``, and count their pairs."""
+    """Sum both histograms (Eqs. 14, 15) ``(A, bins)`` from ``low`` to ``high`` ``(A,)``, and count their pairs."""
     return (
         _histogram(pairs.positive, pairs.is_positive, low, high, bins),
         pairs.is_positive.sum((1, 2)),
@@ -118,14 +118,16 @@ def distribution_sums(pairs: Pairs, low: Tensor, high: Tensor, bins: int) -> Sum
 
 
 def distribution_loss(sums: Sums) -> Tensor:
-    """Return sum_t h+_t sum_{k<=t} h-_k (Eq. 16): how likely a negative pair is nearer than a positive one."""
+    """Return sum_t h+_t sum_{k<=t} h-_k (Eq. 16): the probability that a negative pair is nearer than a positive
+    one.
+    """
     positive, negative = _mean(sums[0], sums[1][:, None]), _mean(sums[2], sums[3][:, None])
     return (positive * negative.cumsum(-1)).sum(-1)
 
 
 def _histogram(distances: Tensor, exists: Tensor, low: Tensor, high: Tensor, bins: int) -> Tensor:
     step = (high - low) / (bins - 1)
-    step = torch.where(step > 0, step, 1)  # all distances equal: everything lies on the first node
+    step = torch.where(step > 0, step, 1)  # all distances are equal: everything is at the first node
     place = (distances - low[:, None, None]) / step[:, None, None]
     node = place.detach().floor().clamp(0, bins - 2)
     upper = (place - node).masked_fill(~exists, 0)

@@ -1,4 +1,4 @@
-"""The Class Rectification Loss: who is minority, which samples are hard, how they are compared, how much it weighs."""
+"""The Class Rectification Loss: find minority classes, mine hard samples, compare them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch import Tensor
 
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.space import LabelSpace
 from rectifier.losses.crl import mining as mine
 from rectifier.losses.crl.chunks import compare
 from rectifier.losses.crl.closed_form import hard_triplet_sums
 from rectifier.losses.crl.comparison import Comparison
-from rectifier.losses.crl.design import Design, check_reduction, reduce_labels
+from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.memory import Memory, make_memory
 from rectifier.losses.crl.mining import Profile
 from rectifier.losses.crl.pairs import Draw, FeaturePairs, ScorePairs, scored_classes
 from rectifier.losses.gather import shared_draw
 from rectifier.losses.inputs import no_autocast, prepare
+from rectifier.losses.sample import check_reduction, reduce_labels
 
 
 class Rectification(NamedTuple):
-    """The loss of each label, and what it was computed from; all ``(A,)``."""
+    """The loss of each label, with the counts behind it; all ``(A,)``."""
 
     loss: Tensor
     mined_classes: Tensor
@@ -64,37 +64,36 @@ def class_rectification_loss(
 
 
 class ClassRectificationLoss(torch.nn.Module):
-    """The Class Rectification Loss (CRL) of Dong, Gong and Zhu: batch-wise rectification of minority classes.
+    """The Class Rectification Loss (CRL) of Dong, Gong and Zhu: rectify the minority classes of every batch.
 
-    In every batch, per label: take the minority classes (Eq. 3), mine their hard positives and negatives (Eqs. 4 to 7)
+    For each label of a batch: take the minority classes (Eq. 3), mine their hard positives and negatives (Eqs. 4 to 7)
     and compare them (Eqs. 9 to 16). Call it as ``loss(logits, targets, features=None)`` with logits ``(N, K)``, integer
-    targets ``(N,)`` or ``(N, A)`` (negative where missing) and, for the instance level, features ``(N, D)`` or
-    ``(N, A, D)``. Inputs are logits, never probabilities.
+    targets ``(N,)`` or ``(N, A)`` (negative where missing) and, for the instance level, features ``(N, D)`` or ``(N, A,
+    D)``. Pass logits, never probabilities.
 
     Args:
         level: ``"class"`` compares scores of a class, ``"instance"`` distances between features.
         comparison: ``"relative"`` (triplets), ``"absolute"`` (pairs) or ``"distribution"`` (histograms).
-        kappa: How many hard positives and how many hard negatives are mined.
-        rho: Minority classes hold together at most this share of the samples.
+        kappa: Number of hard positives, and of hard negatives, to mine.
+        rho: Minority classes together hold at most this share of the samples.
         margin: None for the paper's: class level 0.5; instance level 2 pi / classes (relative), 1 (absolute). The
-            distribution comparison has none. Between log-probabilities: 1.
+            distribution comparison has none. For log-probabilities: 1.
         scope: Rectify the ``"minority"`` classes or ``"all"`` classes of the batch.
         mining: Take the ``"hard"`` samples, ``"random"`` ones, or ``"all"``.
-        bins: Nodes of the histograms (distribution).
+        bins: Number of histogram nodes (distribution).
         normalize: Scale features to unit length first (instance level).
-        sizes: Classes of each label, as integers or a LabelSpace; None is one label with all columns.
+        sizes: Number of classes of each label, or a LabelSpace. None is one label with all columns.
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
-        generator: Where random mining draws from; None is PyTorch's default generator of the device.
+        generator: Random generator of ``mining="random"``. None is PyTorch's default generator of the device.
         gather: Under ``torch.distributed``, mine in the joined batch of all ranks.
-        scores: What the class level compares: the ``"probability"`` of a class (the paper's) or its
-            ``"log-probability"``, which still has a gradient where the softmax is saturated. Not for the distribution
-            comparison.
-        anchors: ``"all"`` samples of a mined class are anchors (the paper's), or the ``"easy"`` ones alone: the kappa
-            of highest probability (Wang et al. 2019, Dynamic Curriculum Learning).
-        memory: Mine and compare this many recent samples together with each batch, so that rare classes have more
-            positives; needs ``sizes``. Only the samples of the batch have a gradient, yet the mean is over all, so a
-            large memory also weakens it. In evaluation mode nothing is remembered. 0 is the paper's.
-        memory_age: Leave out samples that were seen more than so many batches ago; None: those there is room for count.
+        scores: The class level compares the ``"probability"`` of a class (the paper's) or its ``"log-probability"``,
+            which keeps a gradient where the softmax is saturated. Not for the distribution comparison.
+        anchors: Use ``"all"`` samples of a mined class as anchors (the paper's), or only the ``"easy"`` ones: the kappa
+            with the highest probability (Wang et al. 2019, Dynamic Curriculum Learning).
+        memory: Mine and compare this many recent samples with each batch, so that rare classes have more positives.
+            Needs ``sizes``. Only the batch gets a gradient, but the mean is over all samples, so a large memory weakens
+            the loss. Evaluation mode stores nothing. 0 is the paper's.
+        memory_age: Ignore samples seen more than this many batches ago. None keeps all samples in memory.
 
     >>> loss = ClassRectificationLoss(sizes=[2, 3])
     >>> loss(torch.zeros(4, 5), torch.tensor([[0, 2], [0, 2], [1, -1], [1, 1]]))
@@ -125,10 +124,9 @@ class ClassRectificationLoss(torch.nn.Module):
         self.design = Design(
             level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors
         ).checked()
-        self.sizes = sizes if sizes is None or isinstance(sizes, LabelSpace) else columns.as_sizes(sizes)
+        self.sizes = None if sizes is None else columns.kept_sizes(sizes)
         self.label_reduction = check_reduction(label_reduction)
-        self.generator = generator
-        self.gather = gather
+        self.generator, self.gather = generator, gather
         self.memory = make_memory(memory, self.sizes, memory_age)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
@@ -168,13 +166,13 @@ def rectify(
 ) -> Rectification:
     """Compute the loss of every label from probabilities ``(N, K)`` and checked targets ``(N, A)``.
 
-    Where the design asks for log-probabilities, ``scores`` are those.
+    For ``design.scores = "log-probability"``, ``scores`` are log-probabilities.
     """
     if memory is not None:
         scores, targets, features = memory(scores, targets, features)
     samples, labels = targets.shape
     source = scores if design.level == "class" or features is None else features
-    if samples < 2:  # nobody has a positive
+    if samples < 2:  # no sample has a positive
         nothing = torch.zeros(labels, dtype=torch.int64, device=scores.device)
         return Rectification((source * 0).sum().expand(labels), nothing, nothing)
     batch = mine.profile(targets, sizes, design.rho, design.scope)
@@ -193,7 +191,7 @@ def _class_level(
     classes = scored_classes(scores, batch, sizes, kappa, draw, logarithmic=design.scores == "log-probability")
     margin = design.margins(sizes, scores)
     listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
-    all_anchors = design.anchors == "all"  # without listing them, all samples of a class are anchors
+    all_anchors = design.anchors == "all"  # the closed form takes all samples of a class as anchors
     if design.comparison == "relative" and all_anchors and draw is None and unlisted < listed:
         sums, triplets = hard_triplet_sums(scores, classes, margin[classes.label])
         total = columns.sum_by_label(triplets, sizes, classes.label)

@@ -1,4 +1,4 @@
-"""Recent samples, remembered: a class that every batch shows once has company among the batches before."""
+"""Memory of recent samples: a class with one sample per batch finds positives in earlier batches."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from rectifier.labels.columns import Sizes
 
 
 class Memory(nn.Module):
-    """Remember the last samples, so that they are mined and compared beside the samples of a batch.
+    """Store the last samples, and add them to each batch for mining and comparison.
 
-    Called as ``memory(scores, targets, features)``. Returns the batch with all that is remembered behind it, then, in
-    training mode, remembers the batch in place of the oldest samples. What is remembered has no gradient and is as it
-    was when it was seen: the network has learnt since.
+    Called as ``memory(scores, targets, features)``. It returns the batch followed by all stored samples. In training
+    mode it then stores the batch in place of the oldest samples. Stored samples have no gradient and keep the scores
+    and features of their own batch, although the network has changed since.
 
-    All is kept in buffers of fixed size, so a step can be captured, and in the state dict, so a resumed run goes on
-    exactly. A sample takes 4 bytes for each of the K scores, 8 for each of the A targets, 8 for its age and 4 for each
-    feature: 512 samples of 40 labels of two classes and 64 features each take 5.6 MB. Only features have no buffer
-    before ``prepare`` or the first batch shows their shape: that must be before a capture, as in its warm-up.
+    Buffers of fixed size hold everything, so a step can be captured. They are in the state dict, so a resumed run
+    continues exactly. A sample takes 4 bytes for each of the K scores, 8 for each of the A targets, 8 for its age and 4
+    for each feature: 512 samples of 40 labels of two classes and 64 features each take 5.6 MB. Only features have no
+    buffer until ``prepare`` or the first batch gives their shape. That must happen before a capture, for example in its
+    warm-up.
 
     Args:
-        samples: How many samples are remembered; of a batch with more, the last ones.
-        sizes: Classes of each label, or a LabelSpace.
-        age: Samples seen more than so many batches ago count no more. None: they count as long as there is room.
+        samples: Number of samples to store. Of a larger batch the last ones are stored.
+        sizes: Number of classes of each label, or a LabelSpace.
+        age: Ignore samples seen more than this many batches ago. None ignores none.
 
     >>> memory = Memory(2, [3])
     >>> memory(torch.zeros(2, 3), torch.tensor([[0], [1]]))[1].tolist()
@@ -36,18 +37,18 @@ class Memory(nn.Module):
     [[2], [0], [1]]
     """
 
-    # All zeros is the empty memory, to which a capture brings back what its warm-up has made.
+    # All zeros is the empty memory. A capture resets to it after its warm-up.
     scores: Tensor  # (M, K)
     classes: Tensor  # (M, A) targets + 1, 0 where missing
-    ages: Tensor  # (M,) batches since the sample was seen, itself included; 0 where there is none
-    place: Tensor  # () where the next sample goes
+    ages: Tensor  # (M,) batches since the sample was seen, including its own; 0 for an empty slot
+    place: Tensor  # () slot of the next sample
     features: Tensor | None  # (M, D) or (M, A, D)
 
     def __init__(self, samples: int, sizes: Sizes, age: int | None = None) -> None:
         super().__init__()
         check.raise_all(
             [
-                check.that("memory", samples, "a positive integer", check.is_count(samples)),
+                check.count("memory", samples),
                 check.that("memory_age", age, "a positive integer or None", age is None or check.is_count(age)),
             ]
         )
@@ -62,7 +63,7 @@ class Memory(nn.Module):
     def forward(
         self, scores: Tensor, targets: Tensor, features: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the batch and what is remembered; in training mode remember the batch, too."""
+        """Return the batch and the stored samples. In training mode, store the batch."""
         joined = self.joined(scores, targets, features)
         if self.training:
             self.remember(scores, targets, features)
@@ -73,7 +74,7 @@ class Memory(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return scores ``(N + M, K)``, targets ``(N + M, A)`` and features: the batch, then the memory slot by slot.
 
-        Slots that are empty or too old have no label: their targets are -1.
+        Empty and too old slots have the targets -1.
         """
         remembered = self.classes - 1
         if self.age is not None:
@@ -85,7 +86,7 @@ class Memory(nn.Module):
         )
 
     def remember(self, scores: Tensor, targets: Tensor, features: Tensor | None = None) -> None:
-        """Put a batch in the place of the oldest samples; all others are one batch older then."""
+        """Store a batch in place of the oldest samples. All others become one batch older."""
         last = slice(-self.samples, None)
         rows = targets[last].shape[0]
         slots = (self.place + torch.arange(rows, device=self.place.device)) % self.samples
@@ -97,21 +98,21 @@ class Memory(nn.Module):
         self.place.add_(rows).remainder_(self.samples)
 
     def prepare(self, features: Tensor) -> Tensor:
-        """Return the remembered features ``(M, ...)``; the first time, when their shape becomes known, make them.
+        """Return the stored features ``(M, ...)``. The first call, which gives their shape, creates them.
 
-        The first batch does it, too. Called before it, a compiled loss is compiled once and not twice.
+        The first batch calls it too. An earlier call saves a compiled loss its second compilation.
         """
         shape = (self.samples, *features.shape[1:])
         if self.features is None:
-            with torch.inference_mode(False):  # or a memory first joined in evaluation could not be used in training
+            with torch.inference_mode(False):  # so that training can use a memory first joined in evaluation
                 self.features = torch.zeros(shape, dtype=self.scores.dtype, device=features.device)
         if self.features.shape != shape:
-            wanted = "of the shape of those that are remembered, " + _each(self.features)
-            check.fail("features", wanted, _each(features))
+            wanted = f"{tuple(self.features.shape[1:])} for each sample, as in memory"
+            check.fail("features", wanted, f"{tuple(features.shape[1:])}")
         return self.features
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        """Load what another has remembered, also before a batch has shown the shape of features."""
+        """Load another memory's samples, even before a batch has given the shape of features."""
         saved = state_dict.get(f"{prefix}features")
         if saved is not None and self.features is None:
             self.features = torch.zeros_like(saved, dtype=self.scores.dtype, device=self.scores.device)
@@ -122,13 +123,13 @@ class Memory(nn.Module):
 
 
 def make_memory(samples: int, sizes: Sizes | None, age: int | None) -> Memory | None:
-    """Return a memory of so many samples, or None for 0 of them; ``sizes`` may be None there alone."""
+    """Return a memory of so many samples, or None for 0. Only then may ``sizes`` be None."""
     if samples == 0:
         if age is not None:
             check.fail("memory", "given together with memory_age", samples)
         return None
     if sizes is None:
-        check.fail("sizes", "given together with memory, which keeps a score for each class", "None")
+        check.fail("sizes", "given together with memory, which stores a score for each class", "None")
     return Memory(samples, sizes, age)
 
 
@@ -138,7 +139,3 @@ def _behind(batch: Tensor, remembered: Tensor) -> Tensor:
 
 def _store(kept: Tensor, slots: Tensor, batch: Tensor) -> None:
     kept.index_copy_(0, slots, batch.detach().to(kept.dtype))
-
-
-def _each(features: Tensor) -> str:
-    return f"{tuple(features.shape[1:])} for each sample"

@@ -1,7 +1,7 @@
-"""Which classes are mined, and which samples are hard. Everything here chooses; nothing here has a gradient.
+"""Which classes are mined, and which samples are hard. Everything here chooses, without a gradient.
 
-Slots are ordered hardest first, ties go to the sample that comes first in the batch, and slots that could not be filled
-are marked, so that every shape depends on the sizes of the input alone.
+Slots are ordered hardest first, and ties go to the first sample of the batch. Slots that stay empty are marked, so that
+every shape depends only on the sizes of the input.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from rectifier.labels.imbalance import column_counts, minority_of_counts
 
 
 class Profile(NamedTuple):
-    """The classes of one batch: who is where, and which classes are mined."""
+    """The classes of one batch: each sample's class, and which classes are mined."""
 
     own: Tensor  # (A, N) column of each sample's class, -1 where missing
-    mined: Tensor  # (K,) classes whose neighbourhood is rectified
-    easy: Tensor | None = None  # (A, N) the only samples that may be anchors, where not all may
+    mined: Tensor  # (K,) classes to rectify
+    easy: Tensor | None = None  # (A, N) the samples that may be anchors; None is all
 
     def is_anchor(self) -> Tensor:
-        """Mark ``(A, N)`` the samples of mined classes, or the easy ones among them."""
+        """Mark ``(A, N)`` the samples of mined classes, or only the easy ones."""
         of_mined = (self.own >= 0) & self.mined[self.own.clamp(min=0)]
         return of_mined if self.easy is None else of_mined & self.easy
 
 
 class Hard(NamedTuple):
-    """The hard samples of R rows: each row is a class (class level) or an anchor (instance level)."""
+    """The hard samples of R rows. A row is a class (class level) or an anchor (instance level)."""
 
-    positive_idx: Tensor  # (..., kappa) sample numbers, hardest first
+    positive_idx: Tensor  # (..., kappa) sample indices, hardest first
     positive: Tensor  # (..., kappa) slots that are filled
     negative_idx: Tensor
     negative: Tensor
 
 
 def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> Profile:
-    """Profile a batch (Eq. 3): the mined classes are its minority classes, or all of them for ``scope="all"``.
+    """Profile a batch (Eq. 3): mine its minority classes, or all classes for ``scope="all"``.
 
-    A class needs two samples, or an anchor would have no positive, and one negative.
+    A mined class needs two samples, so that an anchor has a positive, and one negative.
     """
     own = columns.own_columns(targets, sizes).t().contiguous()
     counts = column_counts(own, sum(sizes))
@@ -52,10 +52,10 @@ def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> 
 
 
 def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor:
-    """Return ``(M,)`` columns that hold all mined ones, M fixed by the shapes.
+    """Return ``(M,)`` columns that include all mined ones. The shapes fix M.
 
-    A mined class has two samples, so a batch of N has at most N // 2 of them per label: with a thousand classes most
-    columns need not be looked at.
+    A mined class has two samples, so a batch of N has at most N // 2 per label. With a thousand classes most columns
+    can be skipped.
     """
     most = sum(min(size, samples // 2) for size in sizes)
     if most == len(mined):
@@ -66,7 +66,7 @@ def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor
 def easiest(own: Tensor, scores: Tensor, kappa: int) -> Tensor:
     """Mark the kappa best scored samples of each class: the easy anchors of Wang et al. (2019).
 
-    ``own`` is ``(A, N)``, ``scores`` ``(N, K)`` each sample's score on each class; those of the own class count.
+    ``own`` is ``(A, N)``. ``scores`` ``(N, K)`` is each sample's score on each class; only the own class counts.
 
     >>> easiest(torch.tensor([[0, 0, 1]]), torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.7, 0.3]]), 1)
     tensor([[False,  True,  True]])
@@ -75,7 +75,7 @@ def easiest(own: Tensor, scores: Tensor, kappa: int) -> Tensor:
     best_first = own_scores.sort(dim=-1, descending=True, stable=True).indices
     by_class = own.gather(-1, best_first).sort(dim=-1, stable=True)
     place = torch.arange(own.shape[1], device=own.device)
-    rank = place - torch.searchsorted(by_class.values, by_class.values)  # behind the first of its class
+    rank = place - torch.searchsorted(by_class.values, by_class.values)  # within its class
     return torch.zeros_like(own, dtype=torch.bool).scatter(-1, best_first.gather(-1, by_class.indices), rank < kappa)
 
 
@@ -83,7 +83,7 @@ def class_level(scores: Tensor, members: Tensor, others: Tensor, kappa: int, pri
     """Mine per class (Eqs. 4 and 5): the kappa lowest scored members and the kappa highest scored others.
 
     ``scores``, ``members`` and ``others`` are ``(M, N)``: row by class, column by sample. Rows of classes that are not
-    mined have neither members nor others. ``priority`` ``(2, M, N)`` chooses by random numbers instead.
+    mined have no members and no others. ``priority`` ``(2, M, N)`` chooses by random numbers instead.
     """
     if priority is None and _is_sorted_at_once(scores):
         return _by_one_sort(scores, members, others, kappa)
@@ -96,7 +96,7 @@ def class_level(scores: Tensor, members: Tensor, others: Tensor, kappa: int, pri
 def instance_level(distances: Tensor, same: Tensor, other: Tensor, kappa: int, priority: Tensor | None = None) -> Hard:
     """Mine per anchor (Eqs. 6 and 7): the kappa farthest of its class and the kappa nearest of other classes.
 
-    ``distances``, ``same`` and ``other`` are ``(A, n, N)``: label, anchor, sample; ``same`` leaves the anchor out.
+    ``distances``, ``same`` and ``other`` are ``(A, n, N)``: label, anchor, sample. ``same`` excludes the anchor itself.
     """
     return Hard(
         *hardest(distances, same, kappa, largest=True, priority=None if priority is None else priority[0]),
@@ -107,10 +107,10 @@ def instance_level(distances: Tensor, same: Tensor, other: Tensor, kappa: int, p
 def hardest(
     values: Tensor, eligible: Tensor, kappa: int, *, largest: bool, priority: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the numbers of the kappa largest (smallest) eligible values of the last dimension, and which exist.
+    """Return the indices of the kappa largest (smallest) eligible values of the last dimension, and which exist.
 
-    Ties go to the lower number. Values are not negative. With ``priority`` the kappa eligible entries of highest
-    priority are taken in place of the hardest; they still come hardest first.
+    Ties go to the lower index. Values must not be negative. With ``priority`` it takes the kappa eligible entries of
+    highest priority instead, still ordered hardest first.
 
     >>> idx, filled = hardest(torch.tensor([0.1, 0.9, 0.9]), torch.tensor([True, True, True]), 2, largest=True)
     >>> idx.tolist(), filled.tolist()
@@ -119,7 +119,7 @@ def hardest(
     if priority is None:
         return _top(values, eligible, kappa, largest)
     chosen, filled = _top(priority, eligible, kappa, largest=True)
-    # Sample order first, so that the second choice breaks its ties by sample number too.
+    # Restore sample order, so that the second choice also breaks ties by sample index.
     chosen, order = torch.where(filled, chosen, values.shape[-1]).sort(-1)
     filled = filled.gather(-1, order)
     chosen = torch.where(filled, chosen, 0)
@@ -133,9 +133,9 @@ def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[T
     if values.dtype != torch.float32 or _is_sorted_at_once(values):
         signed = values if largest else -values
         order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
-        # An eligible value is finite, so it stands before all that are not.
+        # Eligible values are finite, so they come first.
         return order[..., :kappa], eligible.gather(-1, order[..., :kappa])
-    # top-k leaves ties open. Floats from 0 up sort like their bits; those and the sample's number share one integer.
+    # top-k leaves ties open. Non-negative floats sort like their bits, so bits and sample index share one integer.
     bits = values.contiguous().view(torch.int32).long()
     number = torch.arange(size, 0, -1, device=values.device)
     key = torch.add(number, bits, alpha=_MOST_SAMPLES if largest else -_MOST_SAMPLES)
@@ -144,8 +144,8 @@ def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[T
 
 
 def _by_one_sort(scores: Tensor, members: Tensor, others: Tensor, kappa: int) -> Hard:
-    """Mine members and others, who exclude each other, by one sort in place of two; scores are from 0 to 1."""
-    # Floats from 0 up sort like their bits. Members stand above all others, the lowest scored of them highest.
+    """Mine members and others, which are disjoint, by one sort instead of two; scores are from 0 to 1."""
+    # Non-negative floats sort like their bits. Members come above all others, the lowest scored member first.
     bits = scores.contiguous().view(torch.int32)
     key = torch.where(members, 2 * _BITS_OF_ONE + 1 - bits, torch.where(others, bits, -1))
     order = key.sort(dim=-1, descending=True, stable=True).indices
@@ -160,6 +160,6 @@ def _is_sorted_at_once(values: Tensor) -> bool:
 
 
 _BITS_OF_ONE = 0x3F800000
-_SORTED_AT_ONCE = 4096  # rows that a GPU sorts in one kernel, sooner than it finds the top-k of them
+_SORTED_AT_ONCE = 4096  # longest rows that a GPU sorts in one kernel, faster than it finds their top-k
 _MOST_SAMPLES = 2**32
 _NEVER = torch.iinfo(torch.int64).min

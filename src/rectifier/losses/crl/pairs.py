@@ -1,6 +1,6 @@
-"""From scores or features to the pairs that are compared: every anchor with its hard positives and negatives.
+"""From scores or features to pairs: every anchor with its hard positives and negatives.
 
-Both levels hand out the pairs of any group of anchors, so that a batch whose pairs would not fit is compared in groups.
+Both levels return the pairs of any group of anchors, so a batch can be compared in chunks.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ScoredClasses(NamedTuple):
 def scored_classes(
     scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, draw: Draw | None, *, logarithmic: bool = False
 ) -> ScoredClasses:
-    """Mine each class of the batch; with ``draw``, which gives random numbers, its samples are drawn.
+    """Mine each class of the batch. ``draw`` gives random numbers for random mining.
 
-    ``scores`` are probabilities or, ``logarithmic``, log-probabilities, of which the same samples are the hardest.
+    ``scores`` are probabilities or, with ``logarithmic``, log-probabilities, which have the same hardest samples.
     """
     rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
     label = columns.label_of_column(sizes, scores.device)[rows]
@@ -45,7 +45,7 @@ def scored_classes(
     is_own = own == rows[:, None]
     members, others = is_own & mined, ~is_own & (own >= 0) & mined
     priority = draw((2, *own.shape), own.device) if draw else None
-    if logarithmic:  # mining takes no negative values: the lowest score is the one farthest from 0
+    if logarithmic:  # mining takes no negative values: the lowest score is farthest from 0
         hard = mining.instance_level(by_class.abs(), members, others, kappa, priority)
     else:
         hard = mining.class_level(by_class, members, others, kappa, priority)
@@ -53,7 +53,7 @@ def scored_classes(
 
 
 class ScorePairs:
-    """Class level: the pairs of an anchor are its score beside those of its class's hard samples (Eq. 10)."""
+    """Class level: the pairs of an anchor are its score and the scores of its class's hard samples (Eq. 10)."""
 
     def __init__(self, scores: Tensor, classes: ScoredClasses, batch: Profile) -> None:
         hard, own = classes.hard, batch.own.clamp(min=0)
@@ -67,7 +67,7 @@ class ScorePairs:
     @property
     def bytes_per_anchor(self) -> int:
         slots = self.positive.shape[1] + self.negative.shape[1]
-        return self.row.shape[0] * slots * 48  # a dozen float32 of each pair, forward and backward
+        return self.row.shape[0] * slots * 48  # a dozen float32 per pair, forward and backward
 
     def __call__(self, anchors: slice) -> Pairs:
         row, score = self.row[:, anchors], self.own_scores[:, anchors, None]
@@ -82,7 +82,7 @@ class ScorePairs:
 
 
 def _of_row(values: Tensor, row: Tensor) -> Tensor:
-    """``values[row]``, whose gradient by ``index_select`` needs no sorting."""
+    """Return ``values[row]``, by ``index_select``, whose gradient needs no sorting."""
     return values.index_select(0, row.flatten()).reshape(*row.shape, -1)
 
 
@@ -91,7 +91,7 @@ def _row_of_column(column: Tensor, batch: Profile) -> Tensor:
 
 
 def _take(scores: Tensor, places: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
-    """Return the scores at each (sample, column), in one indexing, for its gradient is as large as all scores."""
+    """Return the scores at each (sample, column) by one indexing, because each gradient is as large as all scores."""
     flat = [sample * scores.shape[1] + column for sample, column in places]
     taken = scores.reshape(-1).index_select(0, torch.cat([idx.flatten() for idx in flat]))
     parts = taken.split([idx.numel() for idx in flat])
@@ -105,26 +105,19 @@ def _count(tensor: Tensor) -> Tensor:
 class FeaturePairs:
     """Instance level: the pairs of an anchor are its distances to its own hard samples (Eq. 11)."""
 
-    def __init__(
-        self,
-        features: Tensor,
-        batch: Profile,
-        kappa: int,
-        normalize: bool,
-        draw: Draw | None,
-    ) -> None:
+    def __init__(self, features: Tensor, batch: Profile, kappa: int, normalize: bool, draw: Draw | None) -> None:
         by_label = features[None] if features.dim() == 2 else features.transpose(0, 1)
         self.features = unit(by_label) if normalize else by_label
         self.own = batch.own
         self.is_anchor = batch.is_anchor()
         self.kappa = kappa
-        # Drawn once, for pairs may be asked for twice: chunks are computed again in the backward pass.
+        # Drawn once, because the backward pass computes chunks again.
         shape = (2, *self.own.shape, self.own.shape[1])
         self.priority = draw(shape, features.device) if draw else None
 
     @property
     def bytes_per_anchor(self) -> int:
-        return self.own.shape[0] * self.own.shape[1] * 96  # of each distance a dozen float64, forward and backward
+        return self.own.shape[0] * self.own.shape[1] * 96  # a dozen float64 per distance, forward and backward
 
     def __call__(self, anchors: slice) -> Pairs:
         anchor_own = self.own[:, anchors, None]
@@ -134,7 +127,7 @@ class FeaturePairs:
         itself = number[anchors, None] == number
         distances = euclidean(self.features[:, anchors], self.features).expand(same.shape)
         hard = mining.instance_level(
-            distances.detach().float(),  # a float64's last digits are rounding errors, and equal features must tie
+            distances.detach().float(),  # equal features must tie, despite rounding errors in float64
             same & ~itself & is_anchor,
             ~same & (self.own >= 0)[:, None, :] & is_anchor,
             self.kappa,
@@ -149,7 +142,7 @@ class FeaturePairs:
 
 
 def euclidean(anchors: Tensor, samples: Tensor) -> Tensor:
-    """Return the distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``, with slope 0 at distance 0.
+    """Return the distances ``(A, n, N)`` between ``(A, n, D)`` and ``(A, N, D)``, with gradient 0 at distance 0.
 
     >>> euclidean(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]))
     tensor([[[5., 0.]]])

@@ -1,7 +1,7 @@
-"""k-means of many groups of points, as the classes of many labels are.
+"""k-means of many groups of points, such as the classes of many labels.
 
-Groups of about one size are filled up to it and clustered together: a group alone is hundreds of small kernels, and a
-data set of 40 labels has a hundred groups. Nothing waits for the device but a look, every few rounds, whether all is at
+Groups of similar size are padded and clustered together. One group alone needs hundreds of small kernels, and a data
+set of 40 labels has a hundred groups. The host waits for the device only every few rounds, to see whether all centres
 rest.
 """
 
@@ -18,46 +18,44 @@ from rectifier._base import check
 from rectifier._base.distances import squared_distances
 
 CHUNK = 2**24
-"""Distances held at once."""
+"""Number of distances in memory at once."""
 
 NUMBERS = 2**26
-"""Of the points, filled up, that are clustered together."""
+"""Number of values in a padded batch of groups."""
 
 _ROUNDS = 30  # at most
-_LOOK_EVERY = 5  # rounds; rounds beyond the end change nothing
+_LOOK_EVERY = 5  # rounds; extra rounds change nothing
 
 
 class Groups(NamedTuple):
-    """Groups that are clustered together."""
+    """Padded groups that are clustered together."""
 
-    points: Tensor  # (G, P, D), filled up with zeros
+    points: Tensor  # (G, P, D), padded with zeros
     is_point: Tensor  # (G, P)
-    is_centre: Tensor  # (G, K): which of the most centres that any of them has a group has
+    is_centre: Tensor  # (G, K): which centres a group has, K the largest number of any group
 
     @classmethod
     def join(cls, points: Sequence[Tensor], clusters: Sequence[int]) -> Groups:
-        """Fill up groups ``(n, D)`` to be clustered into so many."""
+        """Pad groups ``(n, D)``, to be clustered into so many clusters each."""
         device = points[0].device
         samples, centres = (torch.tensor(one, device=device)[:, None] for one in ([len(p) for p in points], clusters))
         is_point = torch.arange(max(map(len, points)), device=device) < samples
         return cls(
-            pad_sequence(list(points), batch_first=True),
-            is_point,
-            torch.arange(max(clusters), device=device) < centres,
+            pad_sequence(list(points), batch_first=True), is_point, torch.arange(max(clusters), device=device) < centres
         )
 
 
 Clustered = tuple[Tensor, Tensor]
-"""The centres ``(k, D)`` of a group, and which of them each of its points is nearest to, ``(n,)``."""
+"""The centres ``(k, D)`` of a group, and the nearest centre of each of its points, ``(n,)``."""
 
 
 def k_means(
     groups: Sequence[Tensor], clusters: Sequence[int], generator: Generator, fitted_on: int | None = None
 ) -> list[Clustered]:
-    """Divide each group of points ``(n, D)`` into so many clusters; one may end without a point.
+    """Divide each group of points ``(n, D)`` into so many clusters. A cluster may end without points.
 
-    Centres begin as in k-means++. With ``fitted_on``, k-means looks at so many points for each cluster, drawn from the
-    group, and only its last round at all of them.
+    Centres start as in k-means++. With ``fitted_on``, k-means uses so many points per cluster, drawn from the group,
+    and all points only in its last round.
 
     >>> left, right = torch.tensor([[0.0], [1.0], [10.0], [11.0]]), torch.tensor([[5.0], [7.0]])
     >>> found = k_means([left, right], [2, 1], Generator().manual_seed(0))
@@ -67,23 +65,23 @@ def k_means(
     if fitted_on is None:
         return _clustered(groups, clusters, generator)
     some = [_some(points, fitted_on * k, generator) for points, k in zip(groups, clusters, strict=True)]
-    begun = [centres for centres, _ in _clustered(some, clusters, generator)]
-    return _clustered(groups, clusters, begun)
+    fitted = [centres for centres, _ in _clustered(some, clusters, generator)]
+    return _clustered(groups, clusters, fitted)
 
 
 def _clustered(
-    groups: Sequence[Tensor], clusters: Sequence[int], begin: Generator | Sequence[Tensor]
+    groups: Sequence[Tensor], clusters: Sequence[int], start: Generator | Sequence[Tensor]
 ) -> list[Clustered]:
-    """Return the clusters from centres that are drawn; or those of one more round, where there are centres."""
+    """Cluster from drawn centres, or do one more round from given centres."""
     if len(groups) != len(clusters):
         check.fail("clusters", f"one number for each of the {len(groups)} groups", f"{len(clusters)}")
     found: dict[int, Clustered] = {}
     for together in _batches(groups):
         joined = Groups.join([groups[g] for g in together], [clusters[g] for g in together])
-        if isinstance(begin, Generator):
-            centres, nearest = lloyd(joined, _first_centres(joined, begin))
+        if isinstance(start, Generator):
+            centres, nearest = lloyd(joined, _first_centres(joined, start))
         else:
-            centres, nearest = lloyd(joined, pad_sequence([begin[g] for g in together], batch_first=True), rounds=1)
+            centres, nearest = lloyd(joined, pad_sequence([start[g] for g in together], batch_first=True), rounds=1)
         for place, g in enumerate(together):
             found[g] = centres[place, : clusters[g]], nearest[place, : len(groups[g])]
     return [found[g] for g in range(len(groups))]
@@ -92,15 +90,15 @@ def _clustered(
 def lloyd(groups: Groups, centres: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
     """Move centres ``(G, K, D)`` to the mean of the points nearest to them until nothing moves.
 
-    Returns them and each point's, ``(G, P)``.
+    Returns the centres and each point's centre, ``(G, P)``.
     """
     points, is_point, is_centre = groups
     number, most = is_centre.shape
-    first = torch.arange(number, device=points.device)[:, None] * most  # of all centres, a group's first
-    nowhere = number * most  # where what is no point adds up
+    first = torch.arange(number, device=points.device)[:, None] * most  # index of each group's first centre
+    nowhere = number * most  # slot for the padding
     nearest = _nearest(groups, centres)
     for turn in range(_ROUNDS if rounds is None else rounds):
-        # Sums in float64 are the same in any order, nearly always; one that nothing is nearest to stays where it is.
+        # Sums in float64 hardly depend on the order. A centre that is nearest to no point stays.
         place = torch.where(is_point, nearest + first, nowhere).flatten()
         count = place.new_zeros(nowhere + 1).index_add_(0, place, torch.ones_like(place))[:-1].view(number, most, 1)
         total = torch.zeros(nowhere + 1, points.shape[2], dtype=torch.float64, device=points.device)
@@ -121,13 +119,13 @@ def _nearest(groups: Groups, centres: Tensor) -> Tensor:
 
 
 def _first_centres(groups: Groups, generator: Generator) -> Tensor:
-    """Draw points one after the other, each with a chance like its squared distance to those before (k-means++)."""
+    """Draw centres one by one, with probability proportional to the squared distance to the others (k-means++)."""
     points = groups.points
     norm = points.square().sum(2)
-    distance = groups.is_point.to(norm.dtype)  # of the first, all have the same chance
+    distance = groups.is_point.to(norm.dtype)  # all points have the same chance to be first
     chosen: list[Tensor] = []
     for _ in range(groups.is_centre.shape[1]):
-        # Of exponential times with these rates the shortest is drawn with these chances; all may be 0.
+        # The shortest of exponential times with these rates is a draw with these probabilities, even if all are 0.
         time = torch.empty_like(norm).exponential_(generator=generator).clamp_(min=torch.finfo(norm.dtype).tiny)
         drawn = (distance / time).argmax(1)
         centre = points.gather(1, drawn[:, None, None].expand(-1, 1, points.shape[2]))
@@ -144,7 +142,7 @@ def _some(points: Tensor, number: int, generator: Generator) -> Tensor:
 
 
 def _batches(groups: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Yield the numbers of groups that are clustered together: none is filled up to more than half as much again."""
+    """Yield the indices of groups to cluster together. None is padded to more than one and a half times its size."""
     batch: list[int] = []
     for g in sorted(range(len(groups)), key=lambda number: len(groups[number])):
         if batch and (len(groups[g]) > 1.5 * len(groups[batch[0]]) or (len(batch) + 1) * groups[g].numel() > NUMBERS):

@@ -1,4 +1,4 @@
-"""The batches of LMLE: quintuplets, mined anew every epoch from features that are taken once a round."""
+"""The batches of LMLE: quintuplets, mined every epoch from features that are computed once per round."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import class_counts
 from rectifier.losses.lmle import ROLES, rows_complaint
-from rectifier.samplers import Common, EpochSampler
+from rectifier.samplers.epoch import Common, EpochSampler
 from rectifier.samplers.lmle.clusters import CLUSTER_SIZE, Clusters, balanced_anchors, cluster_labels, mine_quintuplets
 
 FITTED_ON = 20
-"""Samples of each cluster that k-means looks at: few, for the clusters of a round are soon those of old features."""
+"""Samples per cluster for k-means. Few are enough, because the features of a round soon become old."""
 
 
 class Round(NamedTuple):
-    """What a round of LMLE mines from. Features are of unit length, in float16, and used as such."""
+    """The data that a round of LMLE mines from. Features have unit length, in float16."""
 
     features: Tensor  # (N, D) or (N, A, D)
     assigned: Tensor  # (N, A) each sample's cluster of each label, -1 where the label is missing
@@ -30,7 +30,7 @@ class Round(NamedTuple):
     clusters: Tensor  # (A,) how many of them each label has
 
     def by_label(self) -> Iterator[tuple[Tensor, Clusters]]:
-        """Yield features ``(N, D)`` and clusters of each label, without centres, which mining does not ask for."""
+        """Yield features ``(N, D)`` and clusters of each label, without centres, which mining does not need."""
         for a, own in enumerate(self.class_of.split(self.clusters.tolist())):
             features = columns.of_label(self.features, a).float()
             yield features, Clusters(features.new_empty(len(own), 0), own, self.assigned[:, a].long())
@@ -40,24 +40,24 @@ class QuintupletSampler(EpochSampler[list[int]]):
     """Batches of R quintuplets in five blocks: [anchors | near | far_cluster_near | far_cluster_far | other].
 
     For ``LMLE`` and for ``DataLoader(batch_sampler=...)``. Row r of every block belongs to label r % A. Its anchors are
-    drawn equally from the label's classes; the other four are the anchor's quintuplet in this label. Where there is
-    none, for want of another class or of the label, the anchor is repeated, so that a loss sees it by the targets.
+    drawn equally from the label's classes. The other four rows are the anchor's quintuplet in this label. Without
+    one, because another class or the label is missing, the anchor is repeated. A loss sees that from the targets.
 
-    ``mine`` begins a round: it takes the features of all samples and clusters each class of each label. Every epoch
-    draws its anchors and mines their quintuplets against these. Until the first round the batches are 5 R samples in
-    the order of ``UniformSampler``, one pass over the samples after the other.
+    ``mine`` starts a round: it takes the features of all samples and clusters each class of each label. Every epoch
+    draws its anchors and mines their quintuplets from these. Before the first round a batch is 5 R samples in the order
+    of ``UniformSampler``, one pass over the samples after the other.
 
-    On several ranks all must mine the same features, on the same kind of device; ``batches`` are those of all ranks.
+    Several ranks must mine the same features, on the same kind of device. ``batches`` counts those of all ranks.
 
     Args:
-        targets: Of the samples, ``(N, A)``; negative where missing.
-        sizes: Classes of each label, or a LabelSpace; None is one label.
-        quintuplets: R, at least one for each label.
-        batches: Of an epoch, over all ranks. By default as many as the samples would fill, and one for each rank.
-        size: Samples of a cluster, roughly.
-        candidates: Samples, equally of each class, that the quintuplets of a label are looked for among; drawn for each
-            group of as many anchors, which are beside them, and all where there are no more. So memory is bounded, and
-            the work of an anchor does not grow with the samples.
+        targets: Targets of the samples, ``(N, A)``; negative where missing.
+        sizes: Number of classes of each label, or a LabelSpace; None is one label.
+        quintuplets: R, at least one per label.
+        batches: Batches of an epoch, over all ranks. By default as many as the samples fill, at least one per rank.
+        size: Approximate number of samples in a cluster.
+        candidates: Number of samples, equally from each class, in which the quintuplets of a label are searched. They
+            are drawn for each group of as many anchors, in addition to these. So memory is bounded, and the work of an
+            anchor does not grow with the data set. A smaller data set is searched whole.
         common: Seed, num_replicas and rank, as for every sampler.
 
     >>> targets = torch.tensor([0] * 30 + [1] * 10)
@@ -90,12 +90,11 @@ class QuintupletSampler(EpochSampler[list[int]]):
         super().__init__(**common)
 
     def complaints(self) -> list[str | None]:
-        batches_ok = self.batches is None or check.is_count(self.batches)
         return [
             rows_complaint(self.quintuplets, self._labels),
-            check.that("batches", self.batches, "a positive integer", batches_ok),
-            check.that("size", self.size, "a positive integer", check.is_count(self.size)),
-            check.that("candidates", self.candidates, "a positive integer", check.is_count(self.candidates)),
+            None if self.batches is None else check.count("batches", self.batches),
+            check.count("size", self.size),
+            check.count("candidates", self.candidates),
         ]
 
     def length(self) -> int:
@@ -104,7 +103,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
 
     @torch.no_grad()
     def mine(self, features: Tensor) -> None:
-        """Begin a round with the features of all samples, ``(N, D)`` or ``(N, A, D)``, on any device; it is used."""
+        """Start a round with the features of all samples, ``(N, D)`` or ``(N, A, D)``. It runs on their device."""
         self._check(features)
         kept = unit(features.detach().float()).half()
         targets = self._targets.to(kept.device)
@@ -119,11 +118,11 @@ class QuintupletSampler(EpochSampler[list[int]]):
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the round mines from, as tensors; nothing before the first. Seed and epoch are not in it."""
+        """Return the data of the round as tensors, or nothing before the first. Seed and epoch are not included."""
         return {} if self._round is None else {name: part.contiguous() for name, part in self._round._asdict().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on with the round that ``state`` gave: the plans of all epochs are the same. Put it where it shall run."""
+        """Continue the round of a ``state``: the plans of all epochs are the same. It runs on the state's device."""
         if not state:
             self._begin(None)
             return
@@ -131,7 +130,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
             check.fail("state", f"of {', '.join(Round._fields)}, or empty", f"{', '.join(state)}")
         self._check(state["features"])
         if state["assigned"].shape != self._targets.shape:
-            wanted = f"of shape {tuple(self._targets.shape)}, as the targets are"
+            wanted = f"of shape {tuple(self._targets.shape)}, like the targets"
             check.fail("the state's clusters", wanted, f"shape {tuple(state['assigned'].shape)}")
         self._begin(Round(**state))
 
@@ -140,7 +139,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
 
     def _begin(self, found: Round | None) -> None:
         self._round = found
-        self.rounds += 1  # who keeps a plan sees that it is an old one
+        self.rounds += 1  # shows that an earlier plan is out of date
 
     def _uniform(self, generator: Generator) -> Tensor:
         samples, size = len(self._targets), ROLES * self.quintuplets
@@ -149,7 +148,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         return order[: self.total * size].view(self.total, size)
 
     def _mined(self, found: Round, generator: Generator) -> Tensor:
-        """Return ``(batches, 5 R)``; a label's quintuplets are mined in groups."""
+        """Return ``(batches, 5 R)``. The quintuplets of a label are mined in groups."""
         device = found.features.device
         plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64, device=device)
         for a, (own, (features, clusters)) in enumerate(zip(self._targets.unbind(1), found.by_label(), strict=True)):
@@ -163,7 +162,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         return plan.flatten(1).cpu()
 
     def _pool(self, own: Tensor, anchors: Tensor, generator: Generator) -> Tensor:
-        """Return the samples, in ascending order, that the quintuplets of a label are looked for among."""
+        """Return the samples, in ascending order, in which the quintuplets of a label are searched."""
         if len(own) <= self.candidates:
             return torch.arange(len(own))
         pool: Tensor = torch.cat([anchors, _draw_anchors(own, self.candidates, generator)]).unique()
@@ -182,11 +181,11 @@ class QuintupletSampler(EpochSampler[list[int]]):
 def _draw_anchors(own: Tensor, count: int, generator: Generator) -> Tensor:
     if bool((own >= 0).any()):
         return balanced_anchors(own, count, generator)
-    return torch.randint(len(own), (count,), generator=generator)  # nobody has the label: no row of it counts
+    return torch.randint(len(own), (count,), generator=generator)  # no sample has the label, so none of its rows counts
 
 
 def _mine(features: Tensor, clusters: Clusters, anchors: Tensor, pool: Tensor) -> Tensor:
-    """Return the quintuplets of the anchors within the pool, which holds them too, ``(5, R)``."""
+    """Return the quintuplets ``(5, R)`` of the anchors within the pool, which includes the anchors."""
     within = clusters._replace(assigned=clusters.assigned[pool])
     found = mine_quintuplets(features[pool], within, torch.searchsorted(pool, anchors))
     return pool[torch.stack(found[:ROLES])]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rectifier.data.loader import Batch
 from rectifier.evaluation.metrics import balanced_mean, count_correct
-from rectifier.networks.output import Output
+from rectifier.networks.head import Output
 from rectifier.training.engine.devices import gather_all
 from rectifier.training.engine.graphs import Graphs, Work
 

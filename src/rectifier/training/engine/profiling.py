@@ -15,7 +15,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from rectifier.data.loader import Loader
-from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 from rectifier.training.config import Config
 from rectifier.training.engine.step import make_optimizer
 

@@ -1,4 +1,4 @@
-"""Samples drawn with replacement, class by class: all alike, by the root of their size, or ever more alike."""
+"""Draw samples with replacement by class: all classes equally often, by the root of their size, or progressively."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from torch import Generator, Tensor
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
+from rectifier.samplers.class_members import present_classes
 from rectifier.samplers.epoch import Common, EpochSampler
-from rectifier.samplers.present import present_classes
 
 
 class ClassBalancedSampler(EpochSampler[int]):
     """Draw with replacement: a label, then one of its classes, then one of that class's samples, all uniformly.
 
-    Classes without a sample and labels without a class are passed over. ``samples`` is the length of an epoch, by
-    default the number of samples there are.
+    Empty classes and labels are skipped. ``samples`` is the length of an epoch, by default the number of samples.
 
     >>> targets = torch.tensor([0] * 90 + [1] * 10)
     >>> drawn = targets[ClassBalancedSampler(targets, samples=10_000).plan()]
@@ -35,25 +34,25 @@ class ClassBalancedSampler(EpochSampler[int]):
         super().__init__(**common)
 
     def complaints(self) -> list[str | None]:
-        return [check.that("samples", self.samples, "a positive integer", check.is_count(self.samples))]
+        return [check.count("samples", self.samples)]
 
     def length(self) -> int:
         return int(self.samples)
 
     def class_weights(self) -> Tensor:
-        """Return how often each class that has samples is drawn within its label, in any scale: float64 ``(C,)``."""
+        """Return how often each class with samples is drawn within its label, in any scale: float64 ``(C,)``."""
         return torch.ones(len(self._present.counts), dtype=torch.float64)
 
     def draw(self, generator: Generator) -> Tensor:
         shares = self._present.shares(self.class_weights())
         drawn = torch.multinomial(shares, self.total, replacement=True, generator=generator)
-        # The remainder of so large a number is as good as uniform, and unlike a scaled fraction never out of range.
+        # The remainder of so large a number is practically uniform and, unlike a scaled fraction, always in range.
         place = torch.randint(2**62, (self.total,), generator=generator) % self._present.counts[drawn]
         return self._members[self._present.starts[drawn] + place]
 
 
 class SquareRootSampler(ClassBalancedSampler):
-    """Draw as ``ClassBalancedSampler`` does, but a class of n samples with probability proportional to sqrt(n).
+    """Draw like ``ClassBalancedSampler``, but a class of n samples with probability proportional to sqrt(n).
 
     >>> targets = torch.tensor([0] * 90 + [1] * 10)
     >>> drawn = targets[SquareRootSampler(targets, samples=10_000).plan()]
@@ -66,10 +65,10 @@ class SquareRootSampler(ClassBalancedSampler):
 
 
 class ProgressiveSampler(ClassBalancedSampler):
-    """Go from natural to balanced classes over ``epochs`` epochs (Kang et al. 2020, "Decoupling").
+    """Move from natural to balanced class frequencies over ``epochs`` epochs (Kang et al. 2020, "Decoupling").
 
-    A class of n samples is drawn with probability (1 - t) n / sum(n) + t / C, C the number of classes of its label; t
-    runs from 0 at the first epoch to 1 at the last and stays there. A single epoch is the first.
+    The probability of a class of n samples is (1 - t) n / sum(n) + t / C, C the number of classes of its label. t rises
+    from 0 in the first epoch to 1 in the last and stays there. With a single epoch t is 0.
 
     >>> targets = torch.tensor([0] * 90 + [1] * 10)
     >>> sampler = ProgressiveSampler(targets, epochs=11, samples=10_000)
@@ -91,8 +90,7 @@ class ProgressiveSampler(ClassBalancedSampler):
         super().__init__(targets, sizes, samples=samples, **common)
 
     def complaints(self) -> list[str | None]:
-        wrong = check.that("epochs", self.epochs, "a positive integer", check.is_count(self.epochs))
-        return [wrong, *super().complaints()]
+        return [check.count("epochs", self.epochs), *super().complaints()]
 
     def class_weights(self) -> Tensor:
         t = min(self.epoch / max(self.epochs - 1, 1), 1.0)
@@ -101,10 +99,10 @@ class ProgressiveSampler(ClassBalancedSampler):
 
 
 class CurriculumSampler(ProgressiveSampler):
-    """Go from natural to balanced classes as dynamic curriculum learning does (Wang et al. 2019).
+    """Move from natural to balanced class frequencies as in dynamic curriculum learning (Wang et al. 2019).
 
-    A class of n samples is drawn with probability proportional to n^g, where g falls from 1 to 0 over ``epochs``, as a
-    quarter of a cosine: rare classes come late.
+    The probability of a class of n samples is proportional to n^g. g falls from 1 to 0 over ``epochs``, as a quarter of
+    a cosine wave, so rare classes come late.
 
     >>> targets = torch.tensor([0] * 900 + [1] * 100)
     >>> sampler = CurriculumSampler(targets, epochs=4, samples=10_000)

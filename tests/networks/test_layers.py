@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rectifier.networks.nin import maps_side, nin_units
+from rectifier.networks.layers import maps_side, nin_units
 
 
 @pytest.mark.parametrize("units", [1, 2, 4, 5])

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from helpers.cases import Batch, batches, make_batch
 from rectifier import RectifiedCrossEntropy, class_counts
-from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 
 
 @given(batches())

@@ -16,14 +16,14 @@ from rectifier.labels.imbalance import class_counts
 class PresentClasses(NamedTuple):
     """The C classes of all labels that have samples, and the samples of each."""
 
-    own: Tensor  # (N, A): each sample's class, C where its label is missing
+    own: Tensor  # (N, A): each sample's class, or C where its label is missing
     counts: Tensor  # (C,)
     label: Tensor  # (C,)
     sizes: tuple[int, ...]
 
     @property
     def starts(self) -> Tensor:
-        """``(C,)``: where each class begins among the members."""
+        """``(C,)``: the first place of each class among the members."""
         return self.counts.cumsum(0) - self.counts
 
     @property

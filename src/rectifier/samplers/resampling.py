@@ -1,4 +1,4 @@
-"""Every sample as often as its classes ask for: over-sampling by replication, down-sampling by removal."""
+"""Over-sampling by repetition and down-sampling by removal."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch.nn.functional import pad
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
+from rectifier.samplers.class_members import present_classes
 from rectifier.samplers.epoch import Common, EpochSampler
-from rectifier.samplers.present import present_classes
 
 
 class _Replicator(EpochSampler[int]):
-    """Repeat each sample by its factor: goal / n of its class where it has one label, combined where it has several.
+    """Repeat each sample by its factor: goal / n of its class with one label, a combination with several labels.
 
-    Whole copies are shared out among the samples driven by one class, the one with the largest goal / n: together they
-    have the sum of their factors, rounded up. Who has one copy more changes with the epoch, the number never does.
+    The samples with the same driving class, the one with the largest goal / n, share whole copies: together they get
+    the sum of their factors, rounded up. Which samples get one copy more changes with the epoch. The total never does.
     """
 
     _goal: str
@@ -37,7 +37,7 @@ class _Replicator(EpochSampler[int]):
         labels = (ratio > 0).sum(1)
         factor = largest.squeeze(1) if combine == "largest" else ratio.sum(1) / labels
         factor = torch.where(labels > 0, factor, self._unlabelled)
-        # In integers sums do not depend on the order, so every epoch has the same length.
+        # Integer sums do not depend on the order, so every epoch has the same length.
         self._parts = (factor * _COPY).round().long()
         self._driver = present.own.gather(1, driver).squeeze(1)
         self._driven = self._parts.new_zeros(len(present.counts) + 1).index_add(0, self._driver, self._parts)
@@ -58,7 +58,7 @@ class _Replicator(EpochSampler[int]):
         return drawn[torch.randperm(len(drawn), generator=generator)]
 
     def _copies(self, parts: Tensor) -> Tensor:
-        """Round up to whole copies, unless only the rounding of each sample's parts is above the last."""
+        """Round up to whole copies, but ignore an excess that comes only from rounding each sample's parts."""
         return -((len(self._parts) - parts) // _COPY)
 
 
@@ -66,15 +66,15 @@ _COPY = 2**32  # parts of one copy
 
 
 class OverSampler(_Replicator):
-    """Over-sampling by replication: every sample at least once, those of small classes several times.
+    """Over-sampling by repetition: every sample at least once, samples of small classes several times.
 
-    With one label each class comes exactly n_max times, n_max the size of the largest; its samples are repeated equally
-    often, give or take one copy, and which have the extra copy changes with the epoch.
+    With one label each class comes exactly n_max times, n_max the size of the largest. Its samples are repeated equally
+    often, up to one copy. Which samples get the extra copy changes with the epoch.
 
-    With several labels one replication serves them all. A sample's factor is the mean over its labels of n_max / n, n
-    the size of its own class. ``combine="largest"`` takes the largest instead: every class is then expected at least
-    n_max times, but with many labels nearly every sample has a rare class, and the epoch is many times as long. Samples
-    without any label come once.
+    With several labels a sample's factor is the mean over its labels of n_max / n, n the size of its own class.
+    ``combine="largest"`` takes the largest instead: then every class is expected at least n_max times. But with many
+    labels nearly every sample has a rare class, and the epoch is many times as long. Samples without any label come
+    once.
 
     >>> targets = torch.tensor([0, 0, 0, 0, 0, 1, 1])
     >>> targets[OverSampler(targets).plan()].bincount().tolist()
@@ -85,15 +85,14 @@ class OverSampler(_Replicator):
 
 
 class DownSampler(_Replicator):
-    """Down-sampling by removal: no sample more than once, those of large classes seldom.
+    """Down-sampling by removal: no sample more than once, samples of large classes rarely.
 
-    With one label each class is cut to exactly n_min samples, n_min the size of the smallest class that has any; which
-    ones stay changes with the epoch.
+    With one label each class is cut to exactly n_min samples, n_min the size of the smallest class with samples. Which
+    samples stay changes with the epoch.
 
-    With several labels a sample stays with the mean over its labels of n_min / n, n the size of its own class.
-    ``combine="largest"`` takes the largest instead, so that a sample of the rarest class of any label always stays;
-    with many labels that is nearly every sample, and nothing is removed. Samples without any label have nothing to
-    balance and are left out.
+    With several labels a sample stays with the mean probability over its labels of n_min / n, n the size of its own
+    class. ``combine="largest"`` takes the largest instead, so a sample of the rarest class of any label always stays.
+    With many labels that is nearly every sample, and almost nothing is removed. Samples without any label are dropped.
 
     >>> targets = torch.tensor([0, 0, 0, 0, 0, 1, 1])
     >>> targets[DownSampler(targets).plan()].bincount().tolist()
