@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from helpers.configs import CHANGED, changed
-from rectifier._base.settings import SETTINGS
 from rectifier.methods import METHODS, Part
 from rectifier.training.config import Config
+from rectifier.training.settings import SETTINGS
 
 # Saved and replayed
 

@@ -7,9 +7,9 @@ import json
 import typer
 from typer import Argument
 
-from rectifier._base.settings import SETTINGS
 from rectifier.cli.app import app
 from rectifier.cli.options import AsJson
+from rectifier.training.settings import SETTINGS
 
 KINDS = ("methods", "networks", "data", "presets", "settings")
 

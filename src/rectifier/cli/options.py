@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from rectifier._base.settings import SETTINGS
+from rectifier.training.settings import SETTINGS
 
 if TYPE_CHECKING:
     from rectifier.training.config import Config

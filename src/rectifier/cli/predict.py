@@ -9,9 +9,9 @@ import typer
 from typer import Argument, Option
 
 from rectifier._base import console
-from rectifier._base.settings import SETTINGS
 from rectifier.cli.app import app, with_resume_hint
 from rectifier.cli.options import RunFolder
+from rectifier.training.settings import SETTINGS
 
 
 @app.command(epilog="Example: [bold]rectifier predict runs/first photos/ --out predictions.csv[/]")

@@ -8,9 +8,9 @@ from typing import Any
 import typer
 from typer import Option
 
-from rectifier._base.settings import SETTINGS
 from rectifier.cli.app import app
 from rectifier.cli.options import ReaderSeed, ReaderSet, open_described, takes_settings
+from rectifier.training.settings import SETTINGS
 
 
 @app.command(

@@ -23,7 +23,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from rectifier._base import check, console
-from rectifier._base.settings import SETTINGS
 from rectifier.data.dataset import PARTS, ImageData, Pixels
 from rectifier.data.decode import UnreadableError, decode
 from rectifier.data.folder import is_hidden
@@ -42,6 +41,7 @@ from rectifier.training.engine.devices import make_fabric
 from rectifier.training.engine.predict import outputs
 from rectifier.training.run.atomic import write_bytes
 from rectifier.training.run.folder import Run
+from rectifier.training.settings import SETTINGS
 
 _TABLES = PARQUET_SUFFIXES | {".csv", ".tsv", ".txt"}
 
