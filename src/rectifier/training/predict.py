@@ -29,8 +29,8 @@ from rectifier.data.readers.folder import is_hidden
 from rectifier.data.store.build import available_cores
 from rectifier.data.store.decode import UnreadableError, decode
 from rectifier.data.table import IMAGE_SUFFIXES, PARQUET_SUFFIXES, image_column, read_columns
-from rectifier.evaluation.by_features.decision import DECISIONS, Decision
-from rectifier.evaluation.by_features.neighbours import hog_features
+from rectifier.evaluation.by_features import DECISIONS, Decision
+from rectifier.evaluation.by_features.hog import hog_features
 from rectifier.evaluation.rules.calibration import TemperatureScaling
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace

@@ -10,18 +10,12 @@ from torch.nn.functional import normalize
 
 import oracles
 from rectifier import LabelSpace, class_balanced_accuracy
-from rectifier.evaluation.by_features.decision import (
-    DECISIONS,
-    NEARESTS,
-    ClusterDecision,
-    Decision,
-    NeighbourDecision,
-    SVMDecision,
-)
+from rectifier.evaluation.by_features import DECISIONS, ClusterDecision, Decision, NeighbourDecision, SVMDecision
+from rectifier.evaluation.by_features.clusters import NEARESTS, NEVER, cluster_label_scores
 from rectifier.evaluation.by_features.neighbours import KS, choose_k, neighbour_scores
-from rectifier.evaluation.by_features.svm import linear_svm_scores
+from rectifier.evaluation.by_features.svm import linear_svm
 from rectifier.labels.columns import argmax
-from rectifier.samplers.lmle.clusters import NEVER, cluster_label_scores, cluster_labels
+from rectifier.samplers.lmle.clusters import cluster_labels
 
 LAYOUTS = [[4], [2] * 40, [2, 7, 3]]
 every = pytest.mark.parametrize("name", list(DECISIONS))
@@ -172,7 +166,7 @@ def test_nearest_is_chosen_on_validation() -> None:
 def test_machines_are_the_direct_call(sizes: list[int], shared: bool) -> None:
     features, targets, space = case(sizes, shared)
     found = SVMDecision.fit(features[:80], targets[:80], space, features[80:], targets[80:], strength=0.3)
-    scores = linear_svm_scores(features[:80], targets[:80], features[80:], space, strength=0.3)
+    scores = linear_svm(features[:80], targets[:80], space, strength=0.3)(features[80:], space)
     assert torch.equal(found(features[80:]), scores)
     for a in (0, len(sizes) - 1):
         column = space.offsets[a]
@@ -214,7 +208,7 @@ def test_wrong_input(name: str) -> None:
         decision.fit(features, targets + 2, space, features, targets)
     found = decision.fit(features, targets, space, features, targets)
     for wrong in (features[:, :3], features[:, None], features.long()):
-        with pytest.raises(ValueError, match=r"features to be floating point of shape \(N, 12\), as they were fitted"):
+        with pytest.raises(ValueError, match=r"features to be floating point of shape \(N, 12\), as in fit"):
             found(wrong)
     state = found.state()
     del state["sizes"]

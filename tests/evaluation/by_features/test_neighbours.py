@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skimage.feature import hog
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Generator, Tensor
 
@@ -13,7 +11,7 @@ import oracles
 from helpers.cases import make_batch
 from rectifier import LabelSpace, class_balanced_accuracy
 from rectifier.evaluation.by_features import neighbours
-from rectifier.evaluation.by_features.neighbours import KS, choose_k, hog_features, neighbour_scores
+from rectifier.evaluation.by_features.neighbours import KS, choose_k, neighbour_scores
 
 LAYOUTS = [[4], [2] * 40, [2, 7, 3]]
 
@@ -156,43 +154,6 @@ def test_ties_go_to_the_smaller_k() -> None:
     assert KS[-1] == 49
 
 
-# HOG
-
-
-@pytest.mark.parametrize(("shape", "cell"), [((3, 55, 47, 3), 8), ((3, 32, 32, 1), 8), ((3, 8, 13, 1), 4)])
-def test_hog_of_each_image(shape: tuple[int, ...], cell: int) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    found = hog_features(pixels)
-    expected = [
-        hog(image, orientations=9, pixels_per_cell=(cell, cell), cells_per_block=(2, 2), channel_axis=-1)
-        for image in pixels
-    ]
-    torch.testing.assert_close(found, torch.from_numpy(np.stack(expected)).float())
-    assert torch.equal(hog_features(torch.from_numpy(pixels)), found)
-
-
-def test_hog_keeps_the_order_of_many_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "_IMAGES", 3)
-    pixels = np.random.default_rng(0).integers(0, 256, (11, 16, 16, 1), dtype=np.uint8)
-    found = hog_features(pixels, workers=1)
-    assert found.shape == (11, 36)
-    assert torch.equal(found, torch.cat([hog_features(image[None]) for image in pixels]))
-    assert torch.equal(hog_features(pixels, workers=2), found)
-    assert hog_features(pixels[:0]).shape == (0, 36)
-
-
-def test_hog_tells_directions_apart() -> None:
-    """Stripes across and stripes down, shifted: neighbours of HOG know them; brightness does not matter."""
-    g = np.random.default_rng(0)
-    stripes = (np.arange(24) // 4 % 2)[None, :, None] * np.ones((24, 1, 1))
-    targets = np.arange(20) % 2
-    images = [np.roll(stripes if t else stripes.transpose(1, 0, 2), g.integers(8), (0, 1)) for t in targets]
-    pixels = np.stack([(image * g.integers(60, 250)).astype(np.uint8) for image in images])
-    features, own = hog_features(pixels), torch.from_numpy(targets)
-    scores = neighbour_scores(features[10:], features[:10], own[:10], [2], 3)
-    assert torch.equal(scores.argmax(1), own[10:])
-
-
 def test_wrong_input() -> None:
     queries, references, targets = case([2, 3])
     with pytest.raises(ValueError, match=r"(?s)k to be a positive integer.*chunk to be a positive integer"):
@@ -212,6 +173,3 @@ def test_wrong_input() -> None:
     space = LabelSpace.from_names({"hat": ["no", "yes"], "age": [1, 2]})
     with pytest.raises(ValueError, match=r"targets of label 'age' to be below 2"):
         neighbour_scores(queries, references, targets, space, 1)
-    for pixels in (np.zeros((2, 3, 32, 3), np.uint8), np.zeros((2, 32, 32, 3)), np.zeros((32, 32, 3), np.uint8)):
-        with pytest.raises(ValueError, match=r"pixels to be uint8 of shape \(N, H, W, C\), at least 4 high and wide"):
-            hog_features(pixels)
