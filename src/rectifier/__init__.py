@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rectifier.data.sources import open_data
     from rectifier.data.store.build import build_store
     from rectifier.evaluation.metrics import ClassBalancedAccuracy, class_balanced_accuracy
-    from rectifier.evaluation.rules.offsets import ThresholdAdjustment
+    from rectifier.evaluation.rules.thresholds import ThresholdAdjustment
     from rectifier.labels.imbalance import (
         class_counts,
         exponential_profile,
@@ -87,7 +87,7 @@ _HOMES = {
     "LossParts": "losses.rectified_cross_entropy",
     "RectifiedCrossEntropy": "losses.rectified_cross_entropy",
     "Run": "training.run.folder",
-    "ThresholdAdjustment": "evaluation.rules.offsets",
+    "ThresholdAdjustment": "evaluation.rules.thresholds",
     "build_network": "networks.registry",
     "build_store": "data.store.build",
     "class_balanced_accuracy": "evaluation.metrics",

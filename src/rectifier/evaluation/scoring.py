@@ -23,7 +23,9 @@ from rectifier._base import check
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.evaluation.metrics.score import score
 from rectifier.evaluation.rules.calibration import TemperatureScaling
-from rectifier.evaluation.rules.offsets import LogitAdjustment, ThresholdAdjustment, prior_offsets, tuned_offsets
+from rectifier.evaluation.rules.prior import LogitAdjustment, prior_offsets
+from rectifier.evaluation.rules.thresholds import ThresholdAdjustment
+from rectifier.evaluation.rules.tuning import tuned_offsets
 from rectifier.labels.space import LabelSpace
 
 RULES = ("argmax", "prior", "tuned")

@@ -24,7 +24,7 @@ from rectifier.evaluation.metrics.ranking import (
     top_k_sensitivity,
 )
 from rectifier.evaluation.metrics.score import score
-from rectifier.evaluation.rules.offsets import prior_offsets
+from rectifier.evaluation.rules.prior import prior_offsets
 from rectifier.labels.columns import argmax, softmax
 
 

@@ -1,1 +1,1 @@
-"""Decision rules: numbers added to the logits, fitted on validation."""
+"""Decision rules: what is added to the logits after training, and how probabilities are calibrated."""
