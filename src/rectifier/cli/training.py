@@ -82,6 +82,7 @@ def train(
     from rectifier import training as work
     from rectifier._base import check
     from rectifier.training.engine.devices import is_first_process
+    from rectifier.training.run.results import rows
 
     if resume is not None:
         if beside := _given(context, but=("resume", "every", "step")):
@@ -93,7 +94,7 @@ def train(
         asked = _config(_flags(context, "seed"), preset, config, settings)
         run = with_resume_hint(lambda: work.train(asked, out, profile=profile), out)
     if is_first_process():
-        _show(run.metrics, every)
+        _show(rows(run), every)
         console.say(f"Run: {run.path}")
 
 
@@ -112,14 +113,15 @@ def evaluate(
 ) -> None:
     """Score a run's saved predictions under every decision rule, side by side."""
     from rectifier._base import check
+    from rectifier.evaluation.rows import nest
     from rectifier.training.run.results import evaluate as score
 
     check.raise_all([check.choice("--part", part, ("test", "validation"))])
-    metrics = score(run, posthoc)
+    scored = score(run, posthoc)
     if as_json:
-        typer.echo(json.dumps(metrics, allow_nan=False, indent=1))
+        typer.echo(json.dumps(nest(scored), allow_nan=False, indent=1))
     else:
-        _show(metrics, every, part)
+        _show(scored, every, part)
 
 
 @app.command(
@@ -240,7 +242,7 @@ def show_comparison(result: Any, out: Path | None, as_json: bool, every: bool, r
     from rectifier.report.comparison.view import view
 
     if as_json:
-        typer.echo(json.dumps(result, allow_nan=False, indent=1))
+        typer.echo(json.dumps(result.as_dict(), allow_nan=False, indent=1))
     else:
         screen = Console(highlight=False)
         screen.print(view(result, width=screen.width, every=every, rule=rule))
@@ -249,13 +251,13 @@ def show_comparison(result: Any, out: Path | None, as_json: bool, every: bool, r
         console.say(f"Written into {out}: {', '.join(path.name for path in written)}")
 
 
-def _show(metrics: Any, every: bool, part: str = "test") -> None:
+def _show(scored: Any, every: bool, part: str = "test") -> None:
     from rich.console import Console
 
     from rectifier.report.run_view import view
 
     screen = Console(highlight=False)
-    screen.print(view(metrics, part, every=every))
+    screen.print(view(scored, part, every=every))
 
 
 _FLAGS = (

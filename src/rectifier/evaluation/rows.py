@@ -1,8 +1,9 @@
 """Scores as one long table, and as the nested dictionaries of ``metrics.json``.
 
-A row is one number: ``part`` (validation or test), ``rule``, ``label``, ``class``, ``metric`` and ``value``. ``label`` and
-``class`` are None for metrics over all labels; ``label`` names the group for metrics of a group of labels. NaN stands
-for a value that is not defined. One row without a part has the metric ``preferred_rule``: validation prefers its rule.
+A row is one number: ``part`` (validation or test), ``rule``, ``label``, ``class``, ``metric`` and ``value``. Metrics
+over all labels have neither ``label`` nor ``class`` (None). Metrics of a group of labels have its name as ``label``.
+A value that is not defined is NaN. One row without a part, of the metric ``preferred_rule``, names the rule that
+validation prefers.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ def _label_cells(part: str, rule: str, label: str, scores: Mapping[str, Any]) ->
 
 
 def nest(rows: DataFrame) -> dict[str, Any]:
-    """Return the content of ``metrics.json``: for each part the scores of ``argmax``, and in ``rules`` those of each rule.
+    """Return the content of ``metrics.json``: for each part the scores of ``argmax``, and ``rules`` with those of all.
 
-    Keys come in the order of the rows. Values that are not defined become None.
+    Keys come in the order of the rows. A value that is not defined becomes None.
     """
     parts: dict[str, dict[str, Any]] = {}
     for part, rule, label, name, metric, value in rows.itertuples(index=False, name=None):

@@ -78,11 +78,11 @@ def score(
     for group, value in _group_scores(decided, canonical, space).items():
         yield group, None, "group_top5", value
     for a, label in enumerate(space.names):
+        own = slice(space.offsets[a], space.offsets[a] + sizes[a])
         yield from ((label, None, metric, _plain(values[a])) for metric, values in by_label.items())
-        first = space.offsets[a]
         for metric, values in by_class.items():
-            for k, name in enumerate(space.classes[a]):
-                yield label, name, metric, _plain(values[first + k])
+            for name, value in zip(space.classes[a], values[own], strict=True):
+                yield label, name, metric, _plain(value)
 
 
 def _shots(train_counts: Sequence[Tensor], samples: Tensor) -> dict[str, Tensor]:

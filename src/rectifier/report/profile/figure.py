@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rectifier._base import check
 from rectifier.report.layout import INK, plain, save_figure, strip
-from rectifier.report.profile.counts import Entries, Imbalance, Profile, are_binary, rarest, ratio_text, worst_first
+from rectifier.report.profile.counts import DataProfile, Entries, Imbalance, are_binary, rarest, ratio_text, worst_first
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ _NAMED = 12  # up to so many classes their names fit below the bars
 _BAR, _RARE = "#8fb0c9", "#c8553d"
 
 
-def draw(profile: Profile, path: str | Path) -> Path:
+def draw(profile: DataProfile, path: str | Path) -> Path:
     """Draw the profile into a PNG, SVG or PDF file and return its path.
 
     Each label is a panel with its classes from largest to smallest; many labels of two classes are one panel with

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rectifier.data.dataset import PARTS
 from rectifier.report.layout import bare_table
-from rectifier.report.profile.counts import Entries, Imbalance, Profile, are_binary, rarest, ratio_text, worst_first
+from rectifier.report.profile.counts import DataProfile, Entries, Imbalance, are_binary, rarest, ratio_text, worst_first
 
 RAREST = 10
 _LARGEST = 3  # classes that stand for comparison below the rarest
@@ -25,7 +25,7 @@ _NAME = 12  # the least width of a label's name, where it is as long
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def view(profile: Profile, *, width: int = 80, every: bool = False) -> RenderableType:
+def view(profile: DataProfile, *, width: int = 80, every: bool = False) -> RenderableType:
     """Return the profile as something that rich's ``Console.print`` shows on ``width`` columns.
 
     ``every`` lists all classes of all labels; without it long lists are cut to their rarest.
@@ -73,7 +73,7 @@ def _is_long(entry: Imbalance) -> bool:
     return len(entry["counts"]) > RAREST + _LARGEST + 1
 
 
-def _header(profile: Profile) -> Iterator[RenderableType]:
+def _header(profile: DataProfile) -> Iterator[RenderableType]:
     parts = ", ".join(f"{n:,} {part}" for part, n in profile["parts"].items())
     yield Text.assemble((profile["name"], "bold"), f": {sum(profile['parts'].values()):,} samples ({parts})")
     if paper := profile.get("paper"):
