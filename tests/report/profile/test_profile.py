@@ -14,7 +14,7 @@ from rich.console import Console
 
 from rectifier.data.dataset import ImageData
 from rectifier.labels.space import LabelSpace
-from rectifier.report.profile.counts import Profile, profile, rarest, ratio_text, worst_first
+from rectifier.report.profile.counts import DataProfile, profile, rarest, ratio_text, worst_first
 from rectifier.report.profile.figure import draw
 from rectifier.report.profile.view import view
 from rectifier.report.published import CELEBA, DATA, DEEPFASHION, XDOMAIN, published_data, published_ratio
@@ -54,7 +54,7 @@ def numbered(counts: Sequence[int]) -> dict[str, int]:
     return {f"class{k:03d}": n for k, n in enumerate(counts)}
 
 
-def show(result: Profile, width: int = 80, **options: bool) -> list[str]:
+def show(result: DataProfile, width: int = 80, **options: bool) -> list[str]:
     output = StringIO()
     Console(file=output, width=width).print(view(result, width=width, **options))
     return [line.rstrip() for line in output.getvalue().split("\n")]
@@ -124,7 +124,7 @@ def test_parts_are_counted_apart_and_together() -> None:
 
 
 def test_a_part_without_samples_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Expected validation of 'made' to be of at least one sample.*train 10"):
+    with pytest.raises(ValueError, match=r"'made' has no samples in part 'validation' \(samples: train 10"):
         profile(CASES["one label"], "validation")
 
 

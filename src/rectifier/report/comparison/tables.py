@@ -45,7 +45,7 @@ def verdict(difference: Difference | Mapping[str, Any], metric: str = BALANCED) 
     if mean is None:
         return "no common seed has a value"
     if half_width is None:
-        return "one seed: no interval"
+        return "one seed, no interval"
     if not difference["excludes_zero"]:
         return "the same in all seeds" if abs(mean) > half_width else "no evidence of a difference"
     return "better" if (mean > 0) == METRICS[metric].higher_is_better else "worse"

@@ -46,16 +46,19 @@ def view(comparison: ComparisonResult, *, width: int = 80, every: bool = False, 
 
 def _header(comparison: ComparisonResult) -> Iterator[RenderableType]:
     yield Text(summary(comparison), "bold")
+    yield from _conclusion(comparison)
+    yield Text("Tables show the mean ± half-width of the 95 % interval over seeds.", "dim")
+
+
+def _conclusion(comparison: ComparisonResult) -> Iterator[RenderableType]:
+    """Yield what the differences under the preferred rule show, the groups of one verdict in one line."""
+    if not comparison.others:
+        return
+    yield Text(f"Compared with {comparison.baseline} (class-balanced accuracy, rule that validation prefers):")
     found = comparison.overall(PREFERRED, BALANCED)["differences"]
-    by_verdict: dict[str, list[str]] = {}
-    for name in comparison.others:
-        by_verdict.setdefault(verdict(found[name]), []).append(name)
-    for words, names in by_verdict.items():
-        said = f"{words} than {comparison.baseline}" if words in ("better", "worse") else words
-        yield Text(f"{said[:1].upper()}{said[1:]}: {', '.join(names)}")
-    if by_verdict:
-        yield Text("This is class-balanced accuracy under the rule that validation prefers.", "dim")
-    yield Text("Tables: mean ± half-width of the 95 % interval over seeds.", "dim")
+    verdicts = {name: verdict(found[name]) for name in comparison.others}
+    for words in dict.fromkeys(verdicts.values()):
+        yield Text(f"- {words}: {', '.join(name for name in verdicts if verdicts[name] == words)}")
 
 
 def _means(comparison: ComparisonResult) -> Iterator[RenderableType]:
