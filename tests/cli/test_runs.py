@@ -219,7 +219,7 @@ def test_evaluate_says_truly_which_rule_predict_uses(shapes: Path) -> None:
     # The added rule has more of validation than the run's own, but predict does not know it.
     assert scores["threshold-adjustment"]["class_balanced_accuracy"] > max(rules["validation"].values())
     shown = succeed("evaluate", "run", *more).stdout
-    assert f"Validation prefers {rules['preferred']}: rectifier predict uses it unless told otherwise." in shown
+    assert f"Validation prefers the rule {rules['preferred']}. rectifier predict uses it by default." in shown
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_compare_prints_and_writes_tables_and_figures(compared: Compared) -> Non
     assert shown.startswith("digits, 357 test samples, 2 seeds; baseline ce\n")
     assert "95 % interval" in shown
     assert "Class-balanced accuracy: difference to ce, paired by seed" in shown
-    assert "Rarest classes: sensitivity of ce and gains over it, rule argmax" in shown
+    assert "Rarest classes: recall (%) of ce and gains over it (points), rule argmax" in shown
     files = {path.name for path in compared.folder.iterdir() if path.is_file()}
     tables = {"comparison.csv", "labels.csv", "comparison.md", "comparison.tex"}
     figures = {"gain-per-class.png", "sensitivity-against-class-size.png", "summary.png"}

@@ -247,6 +247,20 @@ def test_ties_go_to_the_simpler_rule() -> None:
     assert rules["preferred"] == "argmax"
 
 
+def test_argmax_wins_a_tie_with_tuned_where_the_prior_is_worse() -> None:
+    """The prior's ln 9 is more than the logits differ by; tuning undoes it."""
+    logits, targets = torch.tensor([[1.0, 0.0], [0.0, 1.0]] * 10), torch.tensor([[0], [1]] * 10)
+    rules = fit_rules(logits, targets, LabelSpace.from_sizes([2]), [torch.tensor([90, 10])])
+    assert rules["validation"] == {"argmax": 1.0, "prior": 0.5, "tuned": 1.0}
+    assert rules["preferred"] == "argmax"
+
+
+def test_of_two_climbs_that_end_alike_the_one_from_the_prior_is_taken() -> None:
+    logits, targets = 99 * torch.eye(3), torch.arange(3)[:, None]
+    offsets = fit_rules(logits, targets, LabelSpace.from_sizes([3]), [torch.tensor([60, 30, 10])])["offsets"]
+    assert offsets["tuned"] == offsets["prior"]
+
+
 # Calibration
 
 

@@ -161,6 +161,13 @@ def test_nearest_is_chosen_on_validation() -> None:
     assert sparse.nearest <= sum(sparse.clusters)
 
 
+@pytest.mark.parametrize("nearests", [(2, 3), (3, 2)])
+def test_the_smallest_of_equally_good_numbers_of_centres_is_chosen(nearests: tuple[int, ...]) -> None:
+    features, targets, space = case([2], noise=0.01, missing=0.0)
+    found = ClusterDecision.fit(features, targets, space, features, targets, size=10, nearests=nearests)
+    assert found.nearest == 2
+
+
 @pytest.mark.parametrize("sizes", LAYOUTS)
 @pytest.mark.parametrize("shared", [True, False])
 def test_machines_are_the_direct_call(sizes: list[int], shared: bool) -> None:

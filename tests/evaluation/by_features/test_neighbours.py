@@ -154,6 +154,21 @@ def test_ties_go_to_the_smaller_k() -> None:
     assert KS[-1] == 49
 
 
+def test_ties_of_votes_go_to_the_lower_class() -> None:
+    references, targets = torch.tensor([[1.0], [-1.0]]), torch.tensor([[1], [0]])
+    scores = neighbour_scores(torch.zeros(1, 1), references, targets, [2], 2)
+    assert scores[0, 0] == scores[0, 1]
+    assert neighbour_scores(torch.zeros(1, 1), references, targets, [2], 1).argmax() == 1  # the lower index is nearer
+
+
+@pytest.mark.parametrize("ks", [(1, 3, 5), (5, 3, 1)])
+def test_the_smallest_of_equally_good_ks_is_chosen(ks: tuple[int, ...]) -> None:
+    references = torch.tensor([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]])
+    targets = torch.tensor([[0], [0], [0], [1], [1], [1]])
+    assert choose_k(references, targets, references, targets, [2], ks) == 1
+    assert choose_k(references, targets, references, targets, [2], ks[1:]) == min(ks[1:])
+
+
 def test_wrong_input() -> None:
     queries, references, targets = case([2, 3])
     with pytest.raises(ValueError, match=r"(?s)k to be a positive integer.*chunk to be a positive integer"):
