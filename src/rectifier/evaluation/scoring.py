@@ -126,14 +126,11 @@ def _tuned(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Seq
     for a, (first, size) in enumerate(zip(space.offsets, space.sizes, strict=True)):
         own = slice(first, first + size)
         # A climb from the prior may end lower than one from zeros.
-        before, after = (_label_balanced(logits[:, own] + offset[own], targets[:, a]) for offset in (found, plain))
+        wide = [(logits[:, own] + offset[own]).double() for offset in (found, plain)]
+        before, after = (class_balanced_accuracy(one, targets[:, a]) for one in wide)
         if after > before:
             found[own] = plain[own]
     return found
-
-
-def _label_balanced(logits: Tensor, targets: Tensor) -> float:
-    return float(class_balanced_accuracy(logits.double(), targets))
 
 
 def _held_out(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:

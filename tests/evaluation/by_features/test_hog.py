@@ -39,9 +39,9 @@ def test_hog_tells_directions_apart() -> None:
     targets = np.arange(20) % 2
     images = [np.roll(stripes if t else stripes.transpose(1, 0, 2), g.integers(8), (0, 1)) for t in targets]
     pixels = np.stack([(image * g.integers(60, 250)).astype(np.uint8) for image in images])
-    features, own = hog_features(pixels), torch.from_numpy(targets)
-    scores = neighbour_scores(features[10:], features[:10], own[:10], [2], 3)
-    assert torch.equal(scores.argmax(1), own[10:])
+    features, own = hog_features(pixels), torch.from_numpy(targets)[:, None]
+    scores = neighbour_scores(features[10:], features[:10], own[:10], (2,), 3)
+    assert torch.equal(scores.argmax(1), own[10:, 0])
 
 
 def test_wrong_input() -> None:

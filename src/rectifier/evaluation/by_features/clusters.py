@@ -14,7 +14,6 @@ from rectifier._base.distances import squared_distances, unit
 from rectifier.evaluation.by_features.decision import Decision, checked_fit_data
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.labels import columns
-from rectifier.labels.columns import Sizes
 from rectifier.labels.space import LabelSpace
 from rectifier.samplers.lmle.clusters import CHUNK, CLUSTER_SIZE, Clusters, cluster_labels
 
@@ -47,6 +46,7 @@ class ClusterDecision(Decision):
     nearest: int
 
     @classmethod
+    @torch.no_grad()
     def fit(
         cls,
         features: Tensor,
@@ -67,7 +67,7 @@ class ClusterDecision(Decision):
         queries = unit(given.validation_features.float())
 
         def accuracy(nearest: int) -> float:
-            scores = cluster_label_scores(queries, found, space, nearest)
+            scores = cluster_label_scores(queries, found, space.sizes, nearest)
             return float(class_balanced_accuracy(scores, given.validation_targets, space))
 
         return cls(
@@ -86,7 +86,6 @@ class ClusterDecision(Decision):
         return cluster_label_scores(unit(features.float()), found, self.sizes, self.nearest)
 
 
-@torch.no_grad()
 def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: int | None = None) -> Tensor:
     """Score the classes of one label, ``(Q, classes)``, by the distances of queries ``(Q, D)`` to the centres.
 
@@ -100,14 +99,6 @@ def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: i
     tensor([[ 8., -9.]])
     """
     number = len(clusters.class_of)
-    highest = int(clusters.class_of.max()) + 1 if number else 1
-    classes_ok, nearest_ok = check.is_count(classes) and classes >= highest, nearest is None or check.is_count(nearest)
-    check.raise_all(
-        [
-            check.that("classes", classes, f"at least {highest}, the classes of the clusters", classes_ok),
-            check.that("nearest", nearest, "a positive integer or None", nearest_ok),
-        ]
-    )
     if number == 0:
         return torch.zeros(len(queries), classes, dtype=queries.dtype, device=queries.device)
     kept = number if nearest is None else min(nearest, number)
@@ -116,13 +107,10 @@ def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: i
 
 
 def cluster_label_scores(
-    queries: Tensor, clusters: Sequence[Clusters], sizes: Sizes, nearest: int | None = None
+    queries: Tensor, clusters: Sequence[Clusters], sizes: tuple[int, ...], nearest: int | None = None
 ) -> Tensor:
     """Score the classes of all labels, ``(Q, K)``; queries ``(Q, D)`` or ``(Q, A, D)``, one Clusters per label."""
-    resolved = columns.as_sizes(sizes)
-    if len(clusters) != len(resolved):
-        check.fail("clusters", f"one for each of the {len(resolved)} labels", f"{len(clusters)}")
-    by_label = enumerate(zip(clusters, resolved, strict=True))
+    by_label = enumerate(zip(clusters, sizes, strict=True))
     return torch.cat(
         [cluster_scores(columns.of_label(queries, a), own, size, nearest) for a, (own, size) in by_label], 1
     )

@@ -1,7 +1,6 @@
 """Decide by the k nearest neighbours.
 
-Scores are ``(Q, K)`` in the columns of the logits, so metrics and decision rules work on them too. Features are used
-as given: scale them to unit length if their length should not affect the distance.
+Scores are ``(Q, K)`` in the columns of the logits, so metrics and decision rules work on them too.
 """
 
 from __future__ import annotations
@@ -19,84 +18,69 @@ from rectifier._base.distances import unit as unit_length
 from rectifier.evaluation.by_features.decision import Decision, checked_fit_data
 from rectifier.evaluation.metrics import balanced_mean, count_correct
 from rectifier.labels import columns
-from rectifier.labels.columns import Sizes
 from rectifier.labels.space import LabelSpace
 
 KS = tuple(range(1, 50, 2))
 """The values of k that validation chooses from: 1, 3, 5, ... 49."""
 
+CHUNK = 1024
+"""Queries compared at once."""
+
 _BLOCK = 8192  # references compared with a chunk of queries at once
 _PLACES = 2**32
 
 
-@torch.no_grad()
-def neighbour_scores(
-    queries: Tensor, references: Tensor, targets: Tensor, sizes: Sizes, k: int, chunk: int = 1024
-) -> Tensor:
+def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes: tuple[int, ...], k: int) -> Tensor:
     """Score queries by their k nearest references, ``(Q, K)``: the log of each class's share of the votes.
 
     Each of the k nearest references that have the label votes for its class. All classes share one more vote equally,
     so no score is infinite. The highest score is the majority; ties go to the lower class. Of two equally distant
     references, the one with the lower index counts as nearer. If fewer than k have the label, all of them vote.
 
-    Args:
-        queries: ``(Q, D)``, or ``(Q, A, D)`` if each label has its own features.
-        references: ``(n, D)`` or ``(n, A, D)``, like the queries, on the same device.
-        targets: Targets of the references, ``(n, A)``; negative where missing.
-        sizes: Number of classes of each label, or a LabelSpace.
-        k: Number of neighbours that vote.
-        chunk: Number of queries compared at once.
+    ``queries`` are ``(Q, D)``, or ``(Q, A, D)`` if each label has its own features, and so are ``references``, on the
+    same device. ``targets`` ``(n, A)`` are those of the references, negative where missing.
 
     >>> references, targets = torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([[0], [0], [1], [1]])
-    >>> neighbour_scores(torch.tensor([[2.0]]), references, targets, [2], k=3).exp()
+    >>> neighbour_scores(torch.tensor([[2.0]]), references, targets, (2,), k=3).exp()
     tensor([[0.6250, 0.3750]])
     """
-    known, own = _checked(queries, references, targets, sizes, [k], chunk)
-    return torch.cat([_vote(near, known) for near in _neighbours(queries, references, own, known, k, chunk)])
+    return torch.cat([_vote(near, sizes) for near in _neighbours(queries, references, targets, sizes, k)])
 
 
-@torch.no_grad()
 def choose_k(
     queries: Tensor,
-    query_targets: Tensor,
+    answers: Tensor,
     references: Tensor,
     targets: Tensor,
-    sizes: Sizes,
+    sizes: tuple[int, ...],
     ks: Sequence[int] = KS,
-    chunk: int = 1024,
 ) -> int:
     """Return the k with the best class-balanced accuracy on these (validation) queries; ties go to the smaller k.
 
-    The other arguments are those of ``neighbour_scores``. Neighbours are searched once for all ``ks``.
+    ``answers`` are the targets of the queries, the other arguments those of ``neighbour_scores``. Neighbours are
+    searched once for all ``ks``.
 
     >>> references, targets = torch.tensor([[0.0], [1.0], [2.0], [2.1]]), torch.tensor([[0], [0], [0], [1]])
-    >>> choose_k(torch.tensor([[2.2], [0.1]]), torch.tensor([[0], [0]]), references, targets, [2], ks=(1, 3))
+    >>> choose_k(torch.tensor([[2.2], [0.1]]), torch.tensor([[0], [0]]), references, targets, (2,), ks=(1, 3))
     3
     """
-    known, own = _checked(queries, references, targets, sizes, ks, chunk)
-    wanted = columns.as_targets(query_targets, known, columns.label_names(sizes)).to(queries.device)
-    check.same_length("query_targets", wanted, "queries", queries)
-    if not bool((wanted >= 0).any()):
-        check.fail("query_targets", "of at least one sample that has a label", "none")
-    counted = torch.zeros(2, len(ks), sum(known), dtype=torch.int64, device=queries.device)
-    chunks = _neighbours(queries, references, own, known, max(ks), chunk)
-    for near, answers in zip(chunks, wanted.split(chunk), strict=True):
-        counts = [count_correct(_vote(near[..., :k], known), answers, known) for k in ks]
+    counted = torch.zeros(2, len(ks), sum(sizes), dtype=torch.int64, device=queries.device)
+    chunks = _neighbours(queries, references, targets, sizes, max(ks))
+    for near, own in zip(chunks, answers.split(CHUNK), strict=True):
+        counts = [count_correct(_vote(near[..., :k], sizes), own, sizes) for k in ks]
         counted += torch.stack([torch.stack(part) for part in zip(*counts, strict=True)])
-    accuracy = [float(balanced_mean(correct, total, known)) for correct, total in zip(*counted, strict=True)]
+    accuracy = [float(balanced_mean(correct, total, sizes)) for correct, total in zip(*counted, strict=True)]
     return max(zip(ks, accuracy, strict=True), key=lambda found: (found[1], -found[0]))[0]
 
 
-def _neighbours(
-    queries: Tensor, references: Tensor, own: Tensor, sizes: tuple[int, ...], k: int, chunk: int
-) -> Iterator[Tensor]:
+def _neighbours(queries: Tensor, references: Tensor, own: Tensor, sizes: tuple[int, ...], k: int) -> Iterator[Tensor]:
     """Yield for each chunk of queries ``(q, A, k)``: the columns that the k nearest vote for, nearest first.
 
     A missing vote points to a column after the last.
     """
     voted = torch.where(own >= 0, columns.own_columns(own, sizes), sum(sizes))
     groups = _labels_searched_together(own, queries.dim() == 2)
-    for rows in queries.split(chunk):
+    for rows in queries.split(CHUNK):
         near = torch.full((len(rows), len(sizes), k), sum(sizes), device=queries.device)
         for labels, labelled in groups:
             a = int(labels[0])
@@ -139,30 +123,6 @@ def _vote(near: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return ((votes + 1 / columns.label_sizes(sizes, near.device)[label]) / all_votes).log()
 
 
-def _checked(
-    queries: Tensor, references: Tensor, targets: Tensor, sizes: Sizes, ks: Sequence[int], chunk: int
-) -> tuple[tuple[int, ...], Tensor]:
-    """Check the arguments; return the sizes and the targets ``(n, A)`` of the references."""
-    known = columns.as_sizes(sizes)
-    ks_ok = len(ks) > 0 and all(check.is_count(k) for k in ks)
-    check.raise_all(
-        [
-            check.that("k", list(ks), "a positive integer, or at least one", ks_ok),
-            check.that("chunk", chunk, "a positive integer", check.is_count(chunk)),
-        ]
-    )
-    per_label = queries.dim() == 3 and queries.shape[1] == len(known)
-    if not (queries.dim() == 2 or per_label) or queries.shape[1:] != references.shape[1:]:
-        wanted = f"both of shape (·, D) or (·, {len(known)}, D)"
-        check.fail("queries and references", wanted, f"{tuple(queries.shape)} and {tuple(references.shape)}")
-    own = columns.as_targets(targets, known, columns.label_names(sizes)).to(references.device)
-    check.same_length("targets", own, "references", references)
-    if not len(references):
-        check.fail("references", "at least one sample", "none")
-    check.same_device("queries", queries, "references", references)
-    return known, own
-
-
 @dataclass(frozen=True, eq=False)
 class NeighbourDecision(Decision):
     """The k nearest training samples vote; validation chooses k by class-balanced accuracy.
@@ -183,6 +143,7 @@ class NeighbourDecision(Decision):
     unit: bool
 
     @classmethod
+    @torch.no_grad()
     def fit(
         cls,
         features: Tensor,
@@ -194,9 +155,11 @@ class NeighbourDecision(Decision):
         unit: bool = True,
         ks: Sequence[int] = KS,
     ) -> Self:
+        if not ks or not all(check.is_count(k) for k in ks):
+            check.fail("ks", "positive integers, at least one", repr(ks))
         given = checked_fit_data(features, targets, space, validation_features, validation_targets)
         references, queries = (_prepared(x, unit) for x in (given.features, given.validation_features))
-        k = choose_k(queries, given.validation_targets, references, given.targets, space, ks)
+        k = choose_k(queries, given.validation_targets, references, given.targets, space.sizes, ks)
         narrow = torch.int8 if max(space.sizes) < 2**7 else torch.int32  # with many labels, targets fill the file
         return cls(space.sizes, tuple(references.shape[1:]), references, given.targets.to(narrow), k, unit)
 

@@ -1,12 +1,9 @@
-"""Linear support vector machines on features: one per class against the others, all fitted at once.
-
-They give scores ``(Q, K)`` in the columns of the logits, so metrics and decision rules work on them too.
-"""
+"""Decide by linear support vector machines on features, all fitted at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -15,7 +12,6 @@ from rectifier._base import check, console
 from rectifier._base.distances import widest
 from rectifier.evaluation.by_features.decision import Decision, checked_fit_data
 from rectifier.labels import columns
-from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import column_counts
 from rectifier.labels.space import LabelSpace
 
@@ -27,64 +23,61 @@ _EXACT = 1e-7  # stop when the gradient has shrunk to this share of its first va
 _NEWTON_STEPS, _CG_STEPS, _HALVINGS = 100, 500, 30  # upper limits; a tenth is common
 
 
-class LinearScores(NamedTuple):
-    """One linear function per column: its score is ``weight @ features + bias``."""
+@dataclass(frozen=True, eq=False)
+class SVMDecision(Decision):
+    """Linear support vector machines: one class against the others of its label. Validation chooses nothing.
+
+    ``fit`` minimises half of the squared weights (including the bias) plus ``strength`` times the squared hinges, like
+    scikit-learn's ``LinearSVC`` with C = ``strength``. Features are standardised first; the weights include that
+    scaling. A label of two classes has one machine: the scores of its classes differ by its value. A class without a
+    sample scores ``NEVER``; a label without any sample scores 0.
+
+    >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
+    >>> found = SVMDecision.fit(features, targets, LabelSpace.from_sizes([2]), features, targets)
+    >>> (found.bias / found.weight[:, 0]).round().tolist()  # both change sign in the middle, at 2
+    [-2.0, -2.0]
+    """
 
     weight: Tensor  # (K, D)
     bias: Tensor  # (K,)
 
-    def __call__(self, queries: Tensor, sizes: Sizes) -> Tensor:
-        """Score queries ``(Q, D)``, or ``(Q, A, D)`` if each label has its own features: ``(Q, K)``."""
-        wide = widest(queries.device)  # weights and bias cancel if a feature's mean far exceeds its deviation
-        x, weight, bias = (part.to(queries.device, wide) for part in (queries, self.weight, self.bias))
-        if queries.dim() == 2:
-            return (x @ weight.T + bias).float()
-        by_label = zip(x.unbind(1), weight.split(columns.as_sizes(sizes)), strict=True)
-        return (torch.cat([one @ own.T for one, own in by_label], 1) + bias).float()
+    @classmethod
+    @torch.no_grad()
+    def fit(
+        cls,
+        features: Tensor,
+        targets: Tensor,
+        space: LabelSpace,
+        validation_features: Tensor,
+        validation_targets: Tensor,
+        *,
+        strength: float = 1.0,
+    ) -> Self:
+        strength_ok = check.is_real(strength) and strength > 0
+        check.raise_all([check.that("strength", strength, "a positive number", strength_ok)])
+        given = checked_fit_data(features, targets, space, validation_features, validation_targets)
+        wide = widest(features.device)
+        x = given.features if wide == torch.float64 else given.features.cpu()
+        own = given.targets.to(x.device)
+        if features.dim() == 2:
+            found = [_machines(x, own, space.sizes, strength)]
+        else:
+            parts = zip(x.unbind(1), own.split(1, 1), space.sizes, strict=True)
+            found = [_machines(its, answers, (size,), strength) for its, answers, size in parts]
+        weight, bias = (torch.cat(part).to(features.device, wide) for part in zip(*found, strict=True))
+        return cls(space.sizes, tuple(features.shape[1:]), weight, bias)
+
+    def scores(self, features: Tensor) -> Tensor:
+        wide = widest(features.device)  # weights and bias cancel if a feature's mean far exceeds its deviation
+        x, weight, bias = (part.to(features.device, wide) for part in (features, self.weight, self.bias))
+        if features.dim() == 2:
+            return x @ weight.T + bias
+        by_label = zip(x.unbind(1), weight.split(self.sizes), strict=True)
+        return torch.cat([one @ own.T for one, own in by_label], 1) + bias
 
 
-@torch.no_grad()
-def linear_svm(features: Tensor, targets: Tensor, sizes: Sizes, *, strength: float = 1.0) -> LinearScores:
-    """Fit linear support vector machines: one class against the others of its label.
-
-    Minimise half of the squared weights (including the bias) plus ``strength`` times the squared hinges, like
-    scikit-learn's ``LinearSVC``. Features are standardised first; the returned weights include that scaling. A label
-    of two classes has one machine: the scores of its classes differ by its value. A class without a sample scores
-    ``NEVER``; a label without any sample scores 0.
-
-    Args:
-        features: ``(n, D)``, or ``(n, A, D)`` if each label has its own features. Fitting runs on their device.
-        targets: ``(n, A)``; negative where missing.
-        sizes: Number of classes of each label, or a LabelSpace.
-        strength: Weight of the errors, scikit-learn's C.
-
-    >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
-    >>> weight, bias = linear_svm(features, targets, [2])
-    >>> (bias / weight[:, 0]).round().tolist()  # both change sign in the middle, at 2
-    [-2.0, -2.0]
-    """
-    strength_ok = check.is_real(strength) and strength > 0
-    check.raise_all([check.that("strength", strength, "a positive number", strength_ok)])
-    known = columns.as_sizes(sizes)
-    if not (features.dim() == 2 or (features.dim() == 3 and features.shape[1] == len(known))):
-        check.fail("features", f"of shape (n, D) or (n, {len(known)}, D)", f"{tuple(features.shape)}")
-    if not len(features) or not bool(features.isfinite().all()):
-        got = "NaN or infinity among them" if len(features) else "none"
-        check.fail("features", "finite, of at least one sample", got)
-    x = features if widest(features.device) == torch.float64 else features.cpu()
-    own = columns.as_targets(targets, known, columns.label_names(sizes)).to(x.device)
-    check.same_length("targets", own, "features", features)
-    if features.dim() == 2:
-        found = [_machines(x, own, known, strength)]
-    else:
-        parts = zip(x.unbind(1), own.split(1, 1), known, strict=True)
-        found = [_machines(its, answers, (size,), strength) for its, answers, size in parts]
-    wide = widest(features.device)
-    return LinearScores(*(torch.cat(part).to(features.device, wide) for part in zip(*found, strict=True)))
-
-
-def _machines(features: Tensor, targets: Tensor, sizes: tuple[int, ...], strength: float) -> LinearScores:
-    """Fit the machines of labels that share features ``(n, D)``."""
+def _machines(features: Tensor, targets: Tensor, sizes: tuple[int, ...], strength: float) -> tuple[Tensor, Tensor]:
+    """Return weights ``(K, D)`` and biases ``(K,)`` of labels that share features ``(n, D)``."""
     features = features.double()
     largest = features.abs().amax(0)
     unit = torch.where(largest > 0, largest, 1.0)  # so that squares neither overflow nor vanish
@@ -111,7 +104,7 @@ def _machines(features: Tensor, targets: Tensor, sizes: tuple[int, ...], strengt
     weight[:, classes == 2] /= 2  # half for one class, half against the other
     slopes = weight[:-1].T / deviation
     bias = torch.where(shown | (classes == 0), weight[-1] - slopes @ mean, NEVER)
-    return LinearScores(slopes / unit, bias)
+    return slopes / unit, bias
 
 
 def _least(x: Tensor, sides: Tensor, strength: float) -> Tensor:
@@ -178,35 +171,3 @@ def _step_length(
             break
         step = torch.where(pays, step, step / 2)
     return step
-
-
-@dataclass(frozen=True, eq=False)
-class SVMDecision(Decision):
-    """Linear support vector machines (``linear_svm``). Nothing is chosen on validation: ``strength`` is given.
-
-    >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
-    >>> found = SVMDecision.fit(features, targets, LabelSpace.from_sizes([2]), features, targets)
-    >>> found(torch.tensor([[0.5], [3.5]])).argmax(1)
-    tensor([0, 1])
-    """
-
-    weight: Tensor  # (K, D)
-    bias: Tensor  # (K,)
-
-    @classmethod
-    def fit(
-        cls,
-        features: Tensor,
-        targets: Tensor,
-        space: LabelSpace,
-        validation_features: Tensor,
-        validation_targets: Tensor,
-        *,
-        strength: float = 1.0,
-    ) -> Self:
-        given = checked_fit_data(features, targets, space, validation_features, validation_targets)
-        found = linear_svm(given.features, given.targets, space, strength=strength)
-        return cls(space.sizes, tuple(features.shape[1:]), *found)
-
-    def scores(self, features: Tensor) -> Tensor:
-        return LinearScores(self.weight, self.bias)(features, self.sizes)
