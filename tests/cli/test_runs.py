@@ -110,8 +110,8 @@ def photos(home: Path) -> Photos:
 
 def test_train_prints_every_rule_and_says_where_the_run_is(photos: Photos) -> None:
     head, columns, *_ = photos.result.stdout.splitlines()
-    assert head == "Test, percent, under each decision rule"
-    assert columns.split() == ["argmax", "prior", "tuned"]
+    assert head == "Metrics on test (%) under each decision rule"
+    assert columns.split() == ["Metric", "argmax", "prior", "tuned"]
     assert re.search(r"^colour +\d", photos.result.stdout, re.M)
     assert re.search(r"^light +\d", photos.result.stdout, re.M)
     assert photos.result.stderr.endswith("Run: RUN\n")
@@ -182,7 +182,7 @@ def test_evaluate_gives_what_the_run_holds(photos: Photos) -> None:
     assert result.stderr == ""
     assert succeed("evaluate", photos.run).stdout == photos.result.stdout
     validation = succeed("evaluate", photos.run, "--part", "validation").stdout
-    assert validation.startswith("Validation, percent, under each decision rule\n")
+    assert validation.startswith("Metrics on validation (%) under each decision rule\n")
     assert contents(photos.run) == before
 
 
@@ -494,7 +494,7 @@ def test_compare_prints_and_writes_tables_and_figures(compared: Compared) -> Non
     shown = compared.result.stdout
     assert shown.startswith("digits, 357 test samples, 2 seeds; baseline ce\n")
     assert "95 % interval" in shown
-    assert "Class-balanced accuracy: difference to ce, paired by seed" in shown
+    assert "Class-balanced accuracy: difference to ce (points), paired by seed" in shown
     assert "Rarest classes: recall (%) of ce and gains over it (points), rule argmax" in shown
     files = {path.name for path in compared.folder.iterdir() if path.is_file()}
     tables = {"comparison.csv", "labels.csv", "comparison.md", "comparison.tex"}
@@ -561,14 +561,14 @@ def test_compare_with_another_baseline(compared: Compared) -> None:
 
 def test_compare_shows_labels_under_the_rule_asked_for(compared: Compared) -> None:
     runs = sorted((compared.folder / "runs").iterdir())
-    assert "gains over it, rule tuned" in succeed("compare", *runs, "--rule", "tuned").stdout
+    assert "gains over it (points), rule tuned" in succeed("compare", *runs, "--rule", "tuned").stdout
     assert "Did you mean 'tuned'?" in refuse("compare", *runs, "--rule", "tund")
 
 
 def test_compare_refuses_unlike_data_by_naming_both_folders(compared: Compared, photos: Photos) -> None:
     one = compared.folder / "runs" / "ce-seed0"
     message = refuse("compare", one, photos.run)
-    assert "Expected runs that are compared to be of the same data" in message
+    assert "Only runs of the same data can be compared" in message
     assert f"in {one}" in message
     assert f"in {photos.run}" in message
 
@@ -779,7 +779,7 @@ def test_torchrun_trains_once_and_speaks_once() -> None:
         [*launcher, *command, *options, "--devices", "2", "--out", "run"], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("Test, percent, under each decision rule") == 1
+    assert ended.stdout.count("Metrics on test (%) under each decision rule") == 1
     assert Run.open("run").is_finished
     alone = subprocess.run([*launcher, *command, *options, "--out", "x"], capture_output=True, text=True, check=False)
     assert alone.returncode != 0

@@ -1,6 +1,6 @@
 """What the paper reports about its data sets: imbalance ratios and numbers of images, each with its table.
 
-Numbers and names of sections are those of "Imbalanced Deep Learning by Minority Class Incremental Rectification"
+Tables and sections are those of "Imbalanced Deep Learning by Minority Class Incremental Rectification"
 (Dong, Gong, Zhu). A ratio of 43 means 1 : 43, smallest to largest class of the training images.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, NotRequired, TypedDict
 
 
 class PublishedRatio(TypedDict):
-    """An imbalance ratio of the paper, and where it stands there."""
+    """An imbalance ratio of the paper, and its table."""
 
     ratio: int
     source: str
@@ -41,7 +41,7 @@ DATA: Final[dict[str, PublishedData]] = {
     },
 }
 
-# Table 3, whose short names are spelt out in its caption; here they are CelebA's own, in the table's order.
+# Table 3, in its order. The keys are CelebA's own names; comments give those of the table.
 CELEBA: Final[dict[str, int]] = {
     "Attractive": 1,
     "Mouth_Slightly_Open": 1,  # MthOpen
@@ -98,7 +98,7 @@ XDOMAIN: Final[dict[str, int]] = {
     "sleeve-length": 4_162,
 }
 
-# Table 7. Each is a group of attributes; its ratio compares the numbers of images that show them.
+# Table 7. Each is a group of attributes; its ratio compares their numbers of images.
 DEEPFASHION: Final[dict[str, int]] = {"texture": 733, "fabric": 393, "shape": 314, "part": 350, "style": 149}
 
 _BY_LABEL: Final = {

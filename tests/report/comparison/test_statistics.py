@@ -333,7 +333,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "more labels": (
         {"labels": [*DATA["digits"]["labels"], {"name": "x", "classes": ["y", "n"]}]},
-        'label space differs: "1 entries" in a, "2 entries" in b',
+        'label space differs: "1 entry" in a, "2 entries" in b',
     ),
     "fingerprint": ({"fingerprint": "f1"}, 'fingerprint differs: "f0" in a, "f1" in b'),
     "split": ({"fingerprint": "f1", "split_hash": "s1"}, 'split differs: "s0" in a, "s1" in b'),

@@ -264,7 +264,7 @@ def test_the_row_of_a_label() -> None:
 def test_empty_classes_are_marked() -> None:
     lines = show(profile(CASES["missing and empty"]))
     assert any(line.startswith("kind") and "1 : 3*" in line for line in lines)
-    assert "* without those that have no sample and make it infinite: kind 1" in lines
+    assert "* without empty classes, which make the ratio infinite: kind 1" in lines
 
 
 def test_many_binary_labels_are_one_table_most_imbalanced_first() -> None:
@@ -280,7 +280,7 @@ def test_more_labels_than_one_reads_are_cut_and_said_to_be() -> None:
     result = profile(CASES["sixty binary"])
     lines = show(result)
     assert sum(line.startswith("label") for line in lines) == 20
-    assert "20 of 60 labels, the most imbalanced. --all shows every one." in lines
+    assert "20 of 60 labels are shown, the most imbalanced. --all shows all." in lines
     assert sum(line.startswith("label") for line in show(result, every=True)) == 120  # a row and a plot each
 
 

@@ -63,7 +63,7 @@ def _first_difference(one: Any, other: Any) -> tuple[Any, Any]:
     """Return the first entries in which two nested values differ: of 1,000 labels, one is worth reading."""
     if isinstance(one, list) and isinstance(other, list):
         if len(one) != len(other):
-            return f"{len(one)} entries", f"{len(other)} entries"
+            return check.amount(len(one), "entry"), check.amount(len(other), "entry")
         pairs = list(zip(one, other, strict=True))
     elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         pairs = [(one[key], other[key]) for key in one]

@@ -16,10 +16,12 @@ from rectifier.report.published import PublishedData, PublishedRatio, published_
 
 
 class Imbalance(TypedDict):
-    """How imbalanced some counts are.
+    """How imbalanced the classes of a label are, or the labels of a group.
 
     ``ratio`` is the largest over the smallest count. It is None (infinite) if ``empty`` counts are 0, since JSON has no
-    infinity. ``ratio_nonempty`` leaves empty classes out and is None only if all are empty.
+    infinity. ``ratio_nonempty`` leaves these out and is None only if all are empty. A label has ``classes`` and the
+    numbers of ``samples`` with it and ``missing`` it. A group of two-class labels named ``group/label`` has ``labels``;
+    its counts are the samples in which each is positive (its second class).
     """
 
     counts: dict[str, int]
@@ -27,21 +29,11 @@ class Imbalance(TypedDict):
     ratio_nonempty: float | None
     empty: int
     omega: float
+    classes: NotRequired[int]
+    samples: NotRequired[int]
+    missing: NotRequired[int]
+    labels: NotRequired[int]
     paper: NotRequired[PublishedRatio]
-
-
-class LabelProfile(Imbalance):
-    """One label: number of classes, samples with and without the label, and imbalance."""
-
-    classes: int
-    samples: int
-    missing: int
-
-
-class GroupProfile(Imbalance):
-    """Two-class labels named ``group/label``; counts are the samples in which each is positive (its second class)."""
-
-    labels: int
 
 
 class DataProfile(TypedDict):
@@ -53,8 +45,8 @@ class DataProfile(TypedDict):
     parts: dict[str, int]
     fingerprint: str
     notes: list[str]
-    labels: dict[str, LabelProfile]
-    groups: NotRequired[dict[str, GroupProfile]]
+    labels: dict[str, Imbalance]
+    groups: NotRequired[dict[str, Imbalance]]
     paper: NotRequired[PublishedData]
 
 
@@ -78,7 +70,7 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
     if samples == 0:
         listed = ", ".join(f"{name} {n}" for name, n in parts.items())
         raise ValueError(f"{data.name!r} has no samples in part {part or 'all'!r} (samples: {listed}).")
-    labels = {
+    labels: dict[str, Imbalance] = {
         name: _label(dict(zip(classes, counts.tolist(), strict=True)), samples)
         for name, classes, counts in zip(data.space.names, data.space.classes, data.counts(part), strict=True)
     }
@@ -103,12 +95,12 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
     return result
 
 
-def _label(counts: dict[str, int], samples: int) -> LabelProfile:
+def _label(counts: dict[str, int], samples: int) -> Imbalance:
     labelled = sum(counts.values())
     return {"classes": len(counts), "samples": labelled, "missing": samples - labelled, **imbalance_of(counts)}
 
 
-def _groups(labels: Mapping[str, LabelProfile]) -> dict[str, GroupProfile]:
+def _groups(labels: Mapping[str, Imbalance]) -> dict[str, Imbalance]:
     positives: dict[str, dict[str, int]] = {}
     for name, label in labels.items():
         group, slash, member = name.partition("/")
@@ -175,5 +167,12 @@ def ratio_text(value: float | None) -> str:
 
 
 def label_ratio(entry: Mapping[str, Any]) -> str:
-    """Write the imbalance ratio of a label, with a star if it leaves out empty classes."""
-    return ratio_text(entry["ratio_nonempty"]) + "*" * (entry["ratio"] is None and entry["ratio_nonempty"] is not None)
+    """Write the imbalance ratio of a label, with a star if it leaves out empty classes.
+
+    >>> label_ratio({"ratio": None, "ratio_nonempty": 3.0, "counts": {"a": 9, "b": 3, "c": 0}})
+    '1 : 3*'
+    """
+    present = sum(n > 0 for n in entry["counts"].values())
+    if entry["ratio"] is None and present == 1:
+        return "1 : ∞"  # without the empty classes there is nothing to compare with
+    return ratio_text(entry["ratio_nonempty"]) + "*" * (entry["ratio"] is None and present > 0)
