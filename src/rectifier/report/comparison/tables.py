@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rectifier._base.files import replacing
 from rectifier.evaluation.metrics.catalogue import COMPARED_METRICS, METRICS
 from rectifier.evaluation.scoring import COMPARED
 from rectifier.report.comparison.compare import BALANCED, ComparisonResult
 from rectifier.report.comparison.result import Bin, Difference, Estimate, Result
-from rectifier.report.profile.counts import label_ratio, ratio_text
+from rectifier.report.profile.counts import label_ratio, rarest, ratio_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -146,6 +146,47 @@ def _mean_rows(result: Result) -> Iterator[Row]:
         yield (group, estimate["mean"], estimate["half_width"], *gain)
 
 
+# Tables that the terminal shares with the files: facts of a label or class, the baseline's value, gains over it.
+
+
+class GainTable(NamedTuple):
+    """A caption, the heads of the facts, and for each row its facts and the result."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[tuple[str, ...], Result]]
+
+
+def label_table(comparison: ComparisonResult, rule: str) -> GainTable:
+    """Return the class-balanced accuracy of every label, the most imbalanced first."""
+    rows = [((label["name"], label_ratio(label)), comparison.label(rule, label["name"])) for label in comparison.labels]
+    return GainTable(_gain_caption("Class-balanced accuracy", comparison, rule), ("Label", "Imbalance"), rows)
+
+
+def rarest_table(comparison: ComparisonResult, rule: str) -> GainTable:
+    """Return the recall of the rarest class of every label."""
+    rows = [
+        ((label["name"], label["rarest"], count_text(label["counts"][label["rarest"]])), result)
+        for label in comparison.labels
+        if (result := comparison.rarest(rule, label))
+    ]
+    caption = _gain_caption("Rarest class of each label: recall", comparison, rule)
+    return GainTable(caption, ("Label", "Rarest class", "Samples"), rows)
+
+
+def class_table(comparison: ComparisonResult, rule: str) -> GainTable:
+    """Return the recall of every class of the first label, the rarest first."""
+    label = comparison.labels[0]
+    rows = [
+        ((name, count_text(n)), comparison.recall(rule, label["name"], name)) for name, n in rarest(label["counts"])
+    ]
+    return GainTable(_gain_caption("Rarest classes: recall", comparison, rule), ("Class", "Samples"), rows)
+
+
+def _gain_caption(what: str, comparison: ComparisonResult, rule: str) -> str:
+    return f"{what} (%) of {comparison.baseline} and gains over it (points), rule {rule}"
+
+
 # Markdown and LaTeX: the same tables, each a caption and a frame of text.
 
 _Table = tuple[str, "DataFrame"]
@@ -155,15 +196,12 @@ def _metric_tables(comparison: ComparisonResult) -> Iterator[_Table]:
     for metric in COMPARED_METRICS:
         results = [comparison.overall(rule, metric) for rule in COMPARED]
         if any(estimate["mean"] is not None for found in results for estimate in found["groups"].values()):
-            rows = [
-                [group.name, *(percent(found["groups"][group.name]) for found in results)]
-                for group in comparison.groups
-            ]
+            rows = [[name, *(percent(found["groups"][name]) for found in results)] for name in results[0]["groups"]]
             rows += [
                 [f"{name}, difference", *(percent(found["differences"][name], signed=True) for found in results)]
                 for name in comparison.others
             ]
-            yield f"{METRICS[metric].title} under each decision rule", _frame(["group", *COMPARED], rows)
+            yield f"{METRICS[metric].title} under each decision rule", _frame(["Group", *COMPARED], rows)
     for rule in COMPARED:
         if halves := comparison.halves(rule):
             heads = [f"{words} ({bin_range(half)})" for words, half in zip(HALVES, halves, strict=True)]
@@ -171,31 +209,22 @@ def _metric_tables(comparison: ComparisonResult) -> Iterator[_Table]:
                 [name, *(percent(half["differences"][name], signed=True) for half in halves)]
                 for name in comparison.others
             ]
-            caption = f"Gain over the baseline in class-balanced accuracy (percentage points), rule {rule}"
-            yield caption, _frame(["group", *heads], rows)
+            caption = f"Gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}"
+            yield caption, _frame(["Group", *heads], rows)
 
 
 def _label_tables(comparison: ComparisonResult) -> Iterator[_Table]:
     for rule in COMPARED:
-        heads = [f"{comparison.baseline} (%)", *(f"{name} (gain)" for name in comparison.others)]
-        rows = [
-            [label["name"], label_ratio(label), *_cells(comparison, comparison.label(rule, label["name"]))]
-            for label in comparison.labels
-        ]
-        caption = f"Class-balanced accuracy (%) of the baseline, and gains over it (percentage points), rule {rule}"
-        yield caption, _frame(["label", "imbalance ratio", *heads], rows)
-        rows = [
-            [label["name"], label["rarest"], count_text(label["counts"][label["rarest"]]), *_cells(comparison, result)]
-            for label in comparison.labels
-            if (result := comparison.rarest(rule, label))
-        ]
-        caption = f"Recall (%) of the rarest class of each label, and gains over it (percentage points), rule {rule}"
-        yield caption, _frame(["label", "rarest class", "training samples", *heads], rows)
-
-
-def _cells(comparison: ComparisonResult, result: Result) -> list[str]:
-    gains = [percent(result["differences"][name], signed=True) for name in comparison.others]
-    return [percent(result["groups"][comparison.baseline]), *gains]
+        for caption, heads, rows in (label_table(comparison, rule), rarest_table(comparison, rule)):
+            cells = (
+                [
+                    *facts,
+                    percent(result["groups"][comparison.baseline]),
+                    *(percent(result["differences"][name], signed=True) for name in comparison.others),
+                ]
+                for facts, result in rows
+            )
+            yield caption, _frame([*heads, comparison.baseline, *comparison.others], cells)
 
 
 _NOTE = "Mean ± half-width of the 95 % Student interval over seeds; differences to the baseline are paired by seed."

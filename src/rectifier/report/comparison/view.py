@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,9 +11,18 @@ from rectifier.evaluation.metrics.catalogue import METRICS
 from rectifier.evaluation.scoring import COMPARED, PREFERRED
 from rectifier.report.comparison.compare import BALANCED, ComparisonResult
 from rectifier.report.comparison.result import Difference, Result
-from rectifier.report.comparison.tables import HALVES, bin_range, count_text, percent, summary, verdict
+from rectifier.report.comparison.tables import (
+    HALVES,
+    GainTable,
+    bin_range,
+    class_table,
+    label_table,
+    percent,
+    rarest_table,
+    summary,
+    verdict,
+)
 from rectifier.report.layout import number_table, short
-from rectifier.report.profile.counts import label_ratio, rarest
 
 LABELS = 12
 """The view lists this many labels (the most imbalanced) or classes (the rarest), unless all are requested."""
@@ -22,7 +30,6 @@ LABELS = 12
 _SHOWN = (BALANCED, "accuracy", "rarest")
 _DIFFERENCES = (BALANCED, "rarest")  # accuracy says little if classes are rare
 _NAME, _GAIN = 20, 16  # maximal width of the name of a label or class, and of a difference
-_Labels = Sequence[Mapping[str, Any]]
 
 
 def view(comparison: ComparisonResult, *, width: int = 80, every: bool = False, rule: str = "argmax") -> RenderableType:
@@ -32,16 +39,13 @@ def view(comparison: ComparisonResult, *, width: int = 80, every: bool = False, 
     all labels or classes.
     """
     limit = None if every else LABELS
-    labels = comparison.labels[:limit]
     sections = [_header(comparison), _means(comparison), _differences(comparison)]
     if comparison.others and comparison.halves(rule):
         sections.append(_halves(comparison, rule))
-    if len(comparison.labels) == 1:
-        sections.append(_rare_classes(comparison, rule, limit, width))
-    else:
-        sections += [_rarest(comparison, labels, rule, width), _gains(comparison, labels, rule, width)]
+    tables = (class_table,) if len(comparison.labels) == 1 else (rarest_table, label_table)
+    sections += [_gains(comparison, table(comparison, rule), limit, width) for table in tables]
     blocks = [block for section in sections for block in (*section, "")][:-1]
-    return Group(*blocks, *_notes(comparison, labels, limit))
+    return Group(*blocks, *_notes(comparison, limit))
 
 
 def _header(comparison: ComparisonResult) -> Iterator[RenderableType]:
@@ -105,68 +109,32 @@ def _halves(comparison: ComparisonResult, rule: str) -> Iterator[RenderableType]
     yield table
 
 
-# One row for each label or class: its name, a fact about it, the baseline's value and the gains over it.
-
-
-class _Row(NamedTuple):
-    name: str
-    fact: str
-    result: Result | None
-
-
-def _rare_classes(comparison: ComparisonResult, rule: str, limit: int | None, width: int) -> Iterator[RenderableType]:
-    """Yield the classes of a single label, rarest first."""
-    (label,) = comparison.labels
-    classes = rarest(label["counts"])[:limit]
-    rows = [_Row(name, count_text(n), comparison.recall(rule, label["name"], name)) for name, n in classes]
-    yield Text(f"Rarest classes: recall (%) of {comparison.baseline} and gains over it (points), rule {rule}", "bold")
-    yield from _rows(comparison, ("Class", "Samples"), rows, width)
-
-
-def _rarest(comparison: ComparisonResult, labels: _Labels, rule: str, width: int) -> Iterator[RenderableType]:
-    rows = [_Row(label["name"], _rarest_text(label), comparison.rarest(rule, label)) for label in labels]
-    of = comparison.baseline
-    yield Text(f"Rarest class of each label: recall (%) of {of} and gains over it (points), rule {rule}", "bold")
-    yield from _rows(comparison, ("Label", "Rarest (samples)"), rows, width)
-
-
-def _rarest_text(label: Mapping[str, Any]) -> str:
-    name = label["rarest"]
-    return "-" if name is None else f"{short(name, 9)} {count_text(label['counts'][name])}"
-
-
-def _gains(comparison: ComparisonResult, labels: _Labels, rule: str, width: int) -> Iterator[RenderableType]:
-    rows = [_Row(label["name"], label_ratio(label), comparison.label(rule, label["name"])) for label in labels]
-    of = comparison.baseline
-    yield Text(f"Class-balanced accuracy (%) of {of} and gains over it (points), rule {rule}", "bold")
-    yield from _rows(comparison, ("Label", "Imbalance"), rows, width)
-
-
-def _rows(
-    comparison: ComparisonResult, heads: tuple[str, str], rows: Sequence[_Row], width: int
-) -> Iterator[RenderableType]:
-    """Yield a table, or several if the gains of all groups do not fit into one."""
-    taken = min(_NAME, max(len(row.name) for row in rows)) + max(len(heads[1]), *(len(row.fact) for row in rows)) + 4
+def _gains(comparison: ComparisonResult, table: GainTable, limit: int | None, width: int) -> Iterator[RenderableType]:
+    """Yield a table of gains, or several if the gains of all groups do not fit into one."""
+    yield Text(table.caption, "bold")
+    rows = [([short(fact, _NAME) for fact in facts], result) for facts, result in table.rows[:limit]]
+    taken = sum(
+        2 + max(len(text) for text in column) for column in zip(table.heads, *(f for f, _ in rows), strict=True)
+    )
     fit = max((width - taken) // _GAIN, 1)
     columns = [comparison.baseline, *comparison.others]
     for start in range(0, len(columns), fit):
         shown = columns[start : start + fit]
-        table = number_table(*heads)
+        grid = number_table(*table.heads)
         for name in shown:
-            table.add_column(Text(name), justify="right", max_width=_GAIN - 2, overflow="fold")
-        for row in rows:
-            table.add_row(Text(short(row.name, _NAME)), Text(row.fact), *(_cell(row.result, name) for name in shown))
-        yield from ("", table) if start else (table,)
+            grid.add_column(Text(name), justify="right", max_width=_GAIN - 2, overflow="fold")
+        for facts, result in rows:
+            grid.add_row(*map(Text, facts), *(_cell(result, name) for name in shown))
+        yield from ("", grid) if start else (grid,)
 
 
-def _cell(result: Result | None, name: str) -> Text:
-    if result is None:
-        return Text("-")
+def _cell(result: Result, name: str) -> Text:
     difference = result["differences"].get(name)
     return _gain(difference) if difference else Text(percent(result["groups"][name]))
 
 
-def _notes(comparison: ComparisonResult, labels: _Labels, limit: int | None) -> Iterator[RenderableType]:
+def _notes(comparison: ComparisonResult, limit: int | None) -> Iterator[RenderableType]:
+    labels = comparison.labels[:limit]
     single = len(comparison.labels) == 1
     noun, total = ("classes", len(labels[0]["counts"])) if single else ("labels", len(comparison.labels))
     shown = min(total, limit or total)
