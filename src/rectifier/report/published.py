@@ -121,7 +121,7 @@ def published_data(name: str) -> PublishedData | None:
 
 
 def published_ratio(name: str, label: str) -> PublishedRatio | None:
-    """Return the paper's ratio for one label, or group of labels, of a data set; None where it gives none.
+    """Return the paper's ratio for one label, or group of labels, of a data set; None if it gives none.
 
     >>> published_ratio("celeba", "Bald")
     {'ratio': 43, 'source': 'Table 3'}
@@ -131,7 +131,7 @@ def published_ratio(name: str, label: str) -> PublishedRatio | None:
     base, made = _parse(name)
     if "largest=" in name:  # other sizes than the paper's
         return None
-    if base == "cifar100":  # one label, whatever it is called; 500 : 25 where imbalance is made by the paper's rule
+    if base == "cifar100":  # one label, under any name; the paper's rule makes 500 : 25
         known = {"": (1, "Table 1"), "bln": (1, "Section 4.3"), "imb": (20, "Section 4.3")}.get(made)
         return {"ratio": known[0], "source": known[1]} if known else None
     ratios, source = _BY_LABEL.get(base, ({}, ""))
@@ -139,7 +139,7 @@ def published_ratio(name: str, label: str) -> PublishedRatio | None:
 
 
 def _parse(name: str) -> tuple[str, str]:
-    """Split the name of opened data into its data set and the option, if any, that sets its class sizes."""
+    """Split the name of opened data into the data set and the option that sets its class sizes, if any."""
     base, _, options = name.partition(":")
     pairs = [option.partition("=")[::2] for option in options.split(",")]
     made = next(((key, value) for key, value in pairs if key in ("imb", "bln", "exp", "step")), ("", ""))

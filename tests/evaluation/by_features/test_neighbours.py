@@ -79,9 +79,9 @@ def test_references_without_a_label_do_not_vote_on_it() -> None:
         has = targets[:, a] >= 0
         alone = neighbour_scores(queries, references[has], targets[has, a : a + 1], (block.shape[1],), 5)
         torch.testing.assert_close(block, alone)
-    nobody = torch.full_like(targets, -1)
+    missing = torch.full_like(targets, -1)
     torch.testing.assert_close(
-        neighbour_scores(queries, references, nobody, (2, 3), 5).exp(),
+        neighbour_scores(queries, references, missing, (2, 3), 5).exp(),
         torch.tensor([0.5, 0.5, *[1 / 3] * 3]).expand(15, 5),
     )
 

@@ -105,14 +105,14 @@ def test_metrics_agree_with_the_slow_twin(entries: list[Entry]) -> None:
 
 
 def test_the_preferred_rule_is_each_runs_own(entries: list[Entry]) -> None:
-    told = [changed(entry, "preferred_rule", to=RULES[number % len(RULES)]) for number, entry in enumerate(entries)]
-    found = compared(told)["rules"][PREFERRED]
+    runs = [changed(entry, "preferred_rule", to=RULES[number % len(RULES)]) for number, entry in enumerate(entries)]
+    found = compared(runs)["rules"][PREFERRED]
     for metric in COMPARED_METRICS[:-1]:
 
         def own(entry: Entry, metric: str = metric) -> float | None:
             return at("test", "rules", at("preferred_rule")(entry), metric)(entry)
 
-        check_result(found["test"][metric], told, own)
+        check_result(found["test"][metric], runs, own)
 
 
 def slow_rarest(entry: Entry, label: str) -> str:

@@ -29,7 +29,7 @@ Wearing_Necktie Young
 
 
 class NoImages:
-    """Images that nobody may look at: a profile counts labels."""
+    """Images that cannot be read: a profile only counts labels."""
 
     def __init__(self, length: int) -> None:
         self.length = length

@@ -113,13 +113,13 @@ def _least(x: Tensor, sides: Tensor, strength: float) -> Tensor:
     ``sides`` ``(n, K)`` is 1 or -1, and 0 for samples that do not count. Newton's method with conjugate gradients and
     step halving (Keerthi and DeCoste 2005); columns are independent.
     """
-    w, values, begun = x.new_zeros(x.shape[1], sides.shape[1]), torch.zeros_like(sides), None
+    w, values, first = x.new_zeros(x.shape[1], sides.shape[1]), torch.zeros_like(sides), None
     for _ in range(_NEWTON_STEPS):
         short = _short(sides, values)
         gradient = w - 2 * strength * x.T @ (sides * short)
         left = gradient.norm(dim=0)
-        begun = left if begun is None else begun
-        part = left / begun.clamp(min=torch.finfo(x.dtype).tiny)
+        first = left if first is None else first
+        part = left / first.clamp(min=torch.finfo(x.dtype).tiny)
         if bool((part <= _EXACT).all()):
             break
         way = _newton_step(x, short > 0, gradient, strength, part.sqrt().clamp(max=0.1))

@@ -30,8 +30,8 @@ def confusion_counts(predicted: Tensor, targets: Tensor, sizes: tuple[int, ...])
 class ClassScores:
     """Scores of every class, float64 ``(K,)``, NaN where they are not defined.
 
-    ``samples`` and ``predicted`` count the samples of the class and the predictions of it. ``sensitivity`` is recall. A
-    class without a sample has no recall, precision or F1; a class that is never predicted has no precision and F1 0.
+    ``samples`` counts the samples of the class, ``predicted`` its predictions. ``sensitivity`` is recall. A class
+    without a sample has no recall, precision or F1. A class that is never predicted has no precision and an F1 of 0.
     """
 
     sizes: tuple[int, ...]

@@ -1,1 +1,1 @@
-"""Decision rules: what is added to the logits after training, and how probabilities are calibrated."""
+"""Decision rules: offsets added to the logits after training; and calibration of probabilities."""

@@ -1,4 +1,4 @@
-"""What is said about one quantity: plain values that go into JSON as they are, None for what is not defined."""
+"""Estimates of one quantity, as plain values for JSON: fractions, and None for values that are not defined."""
 
 from __future__ import annotations
 
