@@ -45,7 +45,7 @@ def view(profile: DataProfile, *, width: int = 80, every: bool = False) -> Rende
     >>> rest = '"name": "tiny", "part": "train", "samples": 12, "parts": {"train": 12, "test": 4}, "notes": []'
     >>> Console(width=60).print(view(json.loads('{%s, "labels": {"letter": %s}}' % (rest, label)), width=60))
     tiny: 16 samples (12 train, 4 test)
-    Class counts of train: 12 samples.
+    Class counts of train: 12 samples. Omega is 0 if balanced, always below 1.
     <BLANKLINE>
     Label   Classes  Samples  Missing  Imbalance  Omega
     letter        2       12        0      1 : 3   0.33
@@ -90,7 +90,7 @@ def _header(profile: DataProfile) -> Iterator[RenderableType]:
         listed = ", ".join(f"{images[part]:,} {part}" for part in PARTS if part in images)
         yield Text(f"Paper: {listed}; largest ratio {ratio_text(paper['ratio'])} ({paper['source']})", "dim")
     where = "all parts" if profile["part"] == "all" else profile["part"]
-    yield Text(f"Class counts of {where}: {profile['samples']:,} samples.")
+    yield Text(f"Class counts of {where}: {profile['samples']:,} samples. Omega is 0 if balanced, always below 1.")
     for note in profile["notes"]:
         line = Table.grid(padding=(0, 1))
         line.add_row("-", Text(note))
