@@ -334,7 +334,7 @@ def test_calibration_changes_no_decision() -> None:
         assert changed == {"calibrated_nll", "calibrated_expected_calibration_error", "labels"}
 
 
-def test_a_label_that_nobody_has_is_not_calibrated() -> None:
+def test_a_label_without_samples_is_not_calibrated() -> None:
     batch = informed()
     targets = batch.targets.clone()
     targets[:, 1] = -1
@@ -389,7 +389,7 @@ def test_every_negative_target_is_missing() -> None:
     assert fitted(other) == fitted(batch)
 
 
-def test_a_label_that_nobody_has_keeps_the_prior() -> None:
+def test_a_label_without_samples_keeps_the_prior() -> None:
     batch = validation()
     targets = batch.targets.clone()
     targets[:, 1] = -1

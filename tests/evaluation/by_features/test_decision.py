@@ -183,7 +183,7 @@ def test_machines_are_linear_and_contain_the_scaling(sizes: list[int], shared: b
 
 
 @every
-def test_what_nobody_has_is_scored_all_the_same(name: str) -> None:
+def test_labels_and_classes_without_samples_are_scored(name: str) -> None:
     features, targets, _ = case([3], missing=0.0)
     space = LabelSpace.from_sizes([5, 2, 2])
     several = torch.cat([targets, torch.full_like(targets, -1), torch.zeros_like(targets)], 1)

@@ -160,7 +160,7 @@ def test_machines_that_are_not_at_their_minimum_tell(
     assert "did not converge fully" in capsys.readouterr().err
 
 
-def test_classes_that_nobody_shows() -> None:
+def test_classes_without_samples() -> None:
     features, _ = separable([3])
     targets = torch.stack([torch.arange(120) % 2 * 2, torch.full((120,), 1), torch.full((120,), -1)], 1)
     scores = fitted_scores(features, targets, features[:10], [4, 2, 2])

@@ -88,7 +88,7 @@ def test_overconfident_probabilities_become_calibrated() -> None:
     assert after < 0.04
 
 
-def test_a_label_that_nobody_has_is_not_scaled() -> None:
+def test_a_label_without_samples_is_not_scaled() -> None:
     batch = make_batch([2, 3], 30, seed=9)
     batch.targets[:, 1] = -1
     fitted = TemperatureScaling.fit(batch.logits, batch.targets, [2, 3])

@@ -117,7 +117,7 @@ def test_an_absent_class_keeps_its_offset() -> None:
     assert tuned_offsets(logits, targets, start=torch.tensor([0.0, 0.0, 0.0, 2.0]))[3] == 2
 
 
-def test_a_label_that_nobody_has() -> None:
+def test_a_label_without_samples() -> None:
     logits, targets = torch.zeros(3, 4), torch.tensor([[0, -1], [1, -1], [1, -1]])
     assert not tuned_offsets(logits, targets, [2, 2])[2:].any()
 

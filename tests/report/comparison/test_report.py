@@ -231,7 +231,7 @@ def test_figures_of_one_group_and_one_seed(tmp_path: Path) -> None:
     assert [path.stem for path in draw(alone, tmp_path)] == ["sensitivity-against-class-size", "summary"]
 
 
-def test_figures_of_a_balanced_label_that_nobody_tested(tmp_path: Path) -> None:
+def test_figures_of_a_balanced_label_without_test_samples(tmp_path: Path) -> None:
     train = {"kind": {"cat": 5, "dog": 5}}
     data = {**DATA["digits"], "labels": [{"name": "kind", "classes": ["cat", "dog"]}], "counts": {"train": train}}
     data["counts"]["test"] = {"kind": {"cat": 0, "dog": 3}}

@@ -351,14 +351,14 @@ def test_unlike_data_is_refused(change: dict[str, Any], match: str, resplit: boo
         compared([one, other])
 
 
-def drawn_anew(seed: int, method: str, resplit: bool = True) -> Entry:
+def redrawn(seed: int, method: str, resplit: bool = True) -> Entry:
     data = make_data({"kind": {"cat": 9, "dog": 3 + seed, "eel": 4}})
     data |= {"fingerprint": f"f{seed}", "split_hash": f"s{seed}", "normalisation": {"mean": [seed]}}
     return replace(make_entry(data, method, seed), resplit=resplit)
 
 
-def test_splits_drawn_anew_need_to_agree_within_a_seed() -> None:
-    entries = [drawn_anew(seed, method) for seed in (0, 1) for method in ("ce", "crl")]
+def test_splits_redrawn_need_to_agree_within_a_seed() -> None:
+    entries = [redrawn(seed, method) for seed in (0, 1) for method in ("ce", "crl")]
     found = compared(entries)
     assert found["resplit"]
     assert found["labels"][0]["counts"] == {"cat": 9, "dog": 3.5, "eel": 4}
