@@ -41,48 +41,32 @@ DATA: Final[dict[str, PublishedData]] = {
     },
 }
 
-# Table 3, in its order. The keys are CelebA's own names; comments give those of the table.
+# Table 3, in its order, as ratios and CelebA's own names of the attributes.
+_CELEBA_BY_RATIO: Final = """
+    1 Attractive Mouth_Slightly_Open Smiling Wearing_Lipstick High_Cheekbones Male
+    2 Heavy_Makeup Wavy_Hair
+    3 Oval_Face Pointy_Nose Arched_Eyebrows Black_Hair Big_Lips Big_Nose
+    4 Young Straight_Hair Brown_Hair Bags_Under_Eyes Wearing_Earrings
+    5 No_Beard
+    6 Bangs Blond_Hair Bushy_Eyebrows
+    7 Wearing_Necklace
+    8 Narrow_Eyes 5_o_Clock_Shadow
+    11 Receding_Hairline
+    13 Wearing_Necktie
+    14 Eyeglasses Rosy_Cheeks
+    15 Goatee
+    16 Chubby
+    17 Sideburns
+    18 Blurry
+    19 Wearing_Hat
+    20 Double_Chin
+    22 Pale_Skin
+    23 Gray_Hair
+    24 Mustache
+    43 Bald
+"""
 CELEBA: Final[dict[str, int]] = {
-    "Attractive": 1,
-    "Mouth_Slightly_Open": 1,  # MthOpen
-    "Smiling": 1,
-    "Wearing_Lipstick": 1,  # Lipstick
-    "High_Cheekbones": 1,  # HighChb
-    "Male": 1,
-    "Heavy_Makeup": 2,  # HvMkup
-    "Wavy_Hair": 2,  # WvHair
-    "Oval_Face": 3,  # OvFace
-    "Pointy_Nose": 3,  # PntNose
-    "Arched_Eyebrows": 3,  # ArEyeb
-    "Black_Hair": 3,  # BlkHair
-    "Big_Lips": 3,
-    "Big_Nose": 3,
-    "Young": 4,
-    "Straight_Hair": 4,  # StrHair
-    "Brown_Hair": 4,  # BrwHair
-    "Bags_Under_Eyes": 4,  # EyeBag
-    "Wearing_Earrings": 4,  # Earrings
-    "No_Beard": 5,  # NoBeard
-    "Bangs": 6,
-    "Blond_Hair": 6,  # BldHair
-    "Bushy_Eyebrows": 6,  # BshEb
-    "Wearing_Necklace": 7,  # Necklace
-    "Narrow_Eyes": 8,  # NrwEye
-    "5_o_Clock_Shadow": 8,  # 5Shdw
-    "Receding_Hairline": 11,  # RcdHl
-    "Wearing_Necktie": 13,  # Necktie
-    "Eyeglasses": 14,  # EyeGls
-    "Rosy_Cheeks": 14,  # RsChk
-    "Goatee": 15,
-    "Chubby": 16,
-    "Sideburns": 17,  # SdBurn
-    "Blurry": 18,
-    "Wearing_Hat": 19,  # Hat
-    "Double_Chin": 20,  # DbChn
-    "Pale_Skin": 22,  # PlSkin
-    "Gray_Hair": 23,  # GrHair
-    "Mustache": 24,  # Mstch
-    "Bald": 43,
+    name: int(ratio) for ratio, *names in map(str.split, _CELEBA_BY_RATIO.strip().splitlines()) for name in names
 }
 
 # Table 5.
