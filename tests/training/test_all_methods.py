@@ -31,7 +31,7 @@ def test_one_comparison_over_all_methods(tmp_path: Path, data: str) -> None:
     with console.quiet():
         runs = suite.train_missing(suite.plan(common, specs, 1, tmp_path))
         result = compare_runs(runs)
-    scores = result["rules"]["argmax"]["test"]["class_balanced_accuracy"]["groups"]
+    scores = result.overall("argmax", "class_balanced_accuracy")["groups"]
     assert len(scores) == len(names)
     assert all(0 < score["mean"] < 1 for score in scores.values())
     assert [run.config.method for run in runs] == names

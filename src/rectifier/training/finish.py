@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from rectifier._base import check, console
 from rectifier.data.dataset import Decoded, ImageData
 from rectifier.data.store import available_cores
-from rectifier.evaluation.by_features.decision import DECISIONS, ClusterDecision, Decision, NeighbourDecision
-from rectifier.evaluation.by_features.neighbours import hog_features
+from rectifier.evaluation.by_features import DECISIONS, ClusterDecision, Decision, NeighbourDecision
+from rectifier.evaluation.by_features.hog import hog_features
 from rectifier.networks.decoupling import choose_tau, tau_normalised
 from rectifier.samplers.lmle.clusters import CLUSTER_SIZE
 from rectifier.training.engine.predict import predict

@@ -30,8 +30,8 @@ from rectifier.data.folder import is_hidden
 from rectifier.data.loader import Loader
 from rectifier.data.store import available_cores
 from rectifier.data.table import IMAGE_SUFFIXES, PARQUET_SUFFIXES, image_column, read_columns
-from rectifier.evaluation.by_features.decision import DECISIONS, Decision
-from rectifier.evaluation.by_features.neighbours import hog_features
+from rectifier.evaluation.by_features import DECISIONS, Decision
+from rectifier.evaluation.by_features.hog import hog_features
 from rectifier.evaluation.rules.calibration import TemperatureScaling
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
