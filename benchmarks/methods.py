@@ -31,7 +31,8 @@ from rectifier._base import console
 from rectifier.methods import METHODS, Method, build_mixing, build_objective, needed_of_network
 from rectifier.training import train
 from rectifier.training.config import Config
-from rectifier.training.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
+from rectifier.training.engine.options import Options
+from rectifier.training.engine.step import CapturedStep, EagerStep, make_optimizer
 from rectifier.training.engine.tally import Tally
 from training import BATCH, SHAPES, counts_of, made_batch, step_milliseconds
 
@@ -55,9 +56,9 @@ def step_of(fabric: Fabric, network: str, name: str) -> Callable[[], object]:
     if hasattr(objective, "set_progress"):
         objective.set_progress(0.9)  # LMLE begins with cross-entropy
     mixing = build_mixing(name, counts, space, {})
-    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, Config("digits"), 0.01))
-    parts = Trained(bare, wrapped, optimizer, objective, None if mixing is None else mixing.to(device))
-    eager = EagerStep(fabric, parts, None, Tally(len(sizes), device))
+    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, Options(lr=0.01)))
+    mixing = None if mixing is None else mixing.to(device)
+    eager = EagerStep(fabric, bare, wrapped, optimizer, objective, Tally(len(sizes), device), mixing)
     step = CapturedStep(eager, may_give_up=True) if device.type == "cuda" else eager
     batch = made_batch(sizes, shape, device)
     if name == "lmle":  # five samples a quintuplet

@@ -44,8 +44,8 @@ from rectifier.data.normalise import Normalisation
 from rectifier.methods import build_objective
 from rectifier.samplers import UniformSampler
 from rectifier.training import many as suite
-from rectifier.training.config import Config
-from rectifier.training.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
+from rectifier.training.engine.options import Options
+from rectifier.training.engine.step import CapturedStep, EagerStep, make_optimizer
 from rectifier.training.engine.tally import Tally
 from rectifier.training.presets import preset
 
@@ -103,13 +103,13 @@ def engine_step(
     compiled: Collection[str] | None,
 ) -> EagerStep | CapturedStep:
     """Return the engine's step on a new network: captured, some of it compiled; None is a step as it is written."""
-    space, config = LabelSpace.from_sizes(sizes), Config("digits")
+    space = LabelSpace.from_sizes(sizes)
     bare = build_network(network, space, shape, seed=0).to(fabric.device, memory_format=torch.channels_last)
     objective = build_objective(method, counts_of(sizes), space, **OPTIONS[method]).to(fabric.device)
-    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, config, 0.01))
+    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, Options(lr=0.01)))
     tally = Tally(len(sizes), fabric.device)
-    trained = Trained(bare, wrapped, optimizer, objective, None)
-    eager = EagerStep(fabric, trained, None, tally, compiled or ())
+    eager = EagerStep(fabric, bare, wrapped, optimizer, objective, tally)
+    eager.compile(compiled or ())
     return eager if compiled is None else CapturedStep(eager, may_give_up=False)
 
 

@@ -25,7 +25,7 @@ from rectifier.reproduce.page import write_page
 from rectifier.reproduce.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
 from rectifier.reproduce.request import Request
 from rectifier.training.config import Config
-from rectifier.training.run.atomic import write_json
+from rectifier._base.files import write_json
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions
 

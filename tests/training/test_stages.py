@@ -17,7 +17,7 @@ from rectifier._base import console
 from rectifier.labels import columns
 from rectifier.methods import METHODS, find_method
 from rectifier.samplers.lmle.quintuplets import QuintupletSampler
-from rectifier.training import Wanted, resume, stages, train, train_together
+from rectifier.training import RunSpec, resume, stages, train, train_together
 from rectifier.training import finish as outcome
 from rectifier.training import many as suite
 from rectifier.training.engine import fit as fitting
@@ -101,7 +101,7 @@ def test_a_run_stopped_in_its_second_stage_goes_on_there(tmp_path: Path, monkeyp
 
 def test_seeds_retrain_side_by_side(tmp_path: Path) -> None:
     configs = [config(SHAPES, method="crt", seed=seed, retrain_epochs=2) for seed in (0, 1)]
-    together = train_together([Wanted(each, tmp_path / "a" / str(each.seed)) for each in configs])
+    together = train_together([RunSpec("", each, tmp_path / "a" / str(each.seed)) for each in configs])
     for each, run in zip(configs, together, strict=True):
         assert_same(run, train(each, tmp_path / "b" / str(each.seed)))
 
@@ -217,7 +217,7 @@ def test_rectification_that_ends_in_one_answer_is_told_early(
     monkeypatch.setattr(console, "say", told.append)
     sizes = "shapes:samples=60,size=16,ratio=4,labels=shape=4/colour=3"
     train(config(sizes, method=method, epochs=8, validate_every=1), tmp_path / "run")
-    found = [text for text in told if "after 2 epochs argmax gives every image the same answer" in text]
+    found = [text for text in told if "All images got the same prediction after epoch 2" in text]
     assert len(found) == times
     assert all("rectify_from=0.25" in text for text in found)
-    assert not [text for text in told if "gets the same answer" in text and text not in found]
+    assert not [text for text in told if "got the same prediction" in text and text not in found]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from helpers.cases import StopsAfter
 from helpers.network_forms import FORMS, TRIED, images_for
 from rectifier import LabelSpace, Loader, RectifiedCrossEntropy, class_balanced_accuracy, class_counts, open_data
 from rectifier.evaluation.rules.offsets import prior_offsets
@@ -19,10 +18,8 @@ from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
 from rectifier.methods import METHODS, build_objective, build_sampler, needed_of_network
 from rectifier.networks.registry import NETWORKS, build_network
 from rectifier.samplers import UniformSampler
-from rectifier.training import resume, stages, train
+from rectifier.training import stages, train
 from rectifier.training.config import Config
-from rectifier.training.engine import fit as fitting
-from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.run.folder import Run
 
 SHAPES = "shapes:samples=160,size=16,ratio=6,labels=shape=4/colour=3,missing=0.1"
@@ -140,26 +137,13 @@ def test_the_chosen_epoch_is_the_best_of_validation(tmp_path: Path, select: str)
     ("method", "options", "first"),
     [("drw", {"weights_from": 0.5}, 4), ("crl", {"eta": 0.5, "rectify_from": 0.6}, 5), ("ldam-drw", {}, 6)],
 )
-@pytest.mark.parametrize("old", [False, True])
 def test_an_epoch_before_the_method_is_whole_is_not_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, options: dict[str, float], first: int, old: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, options: dict[str, float], first: int
 ) -> None:
     scores = iter([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
     monkeypatch.setattr(stages.Validation, "__call__", lambda self: torch.tensor(next(scores)))
     settings = config(method=method, epochs=6, select="argmax", patience=3, checkpoint_seconds=1e9, **options)
-    if old:  # begun when every epoch could be chosen, and stopped
-        with monkeypatch.context() as patch:
-            patch.setattr(stages, "whole_from", lambda *_: 0.0)
-            patch.setattr(StopsAfter, "steps", 2 * 14 + 1)  # in the third epoch
-            patch.setattr(fitting, "Interrupt", StopsAfter)
-            with pytest.raises(Stopped):
-                train(settings, tmp_path / "run")
-        checkpoint = Run.open(tmp_path / "run").checkpoint()
-        assert checkpoint is not None
-        assert checkpoint["best_epoch"] == 1
-        run = resume(tmp_path / "run")
-    else:
-        run = train(settings, tmp_path / "run")
+    run = train(settings, tmp_path / "run")
     checkpoint = run.checkpoint()
     assert checkpoint is not None
     assert checkpoint["best_epoch"] == first

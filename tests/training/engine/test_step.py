@@ -24,7 +24,8 @@ from rectifier.training.config import Config
 from rectifier.training.engine import fit as fitting
 from rectifier.training.engine import step as stepping
 from rectifier.training.engine.interrupt import Stopped
-from rectifier.training.engine.step import EagerStep, Trained, _obstacle, make_optimizer, make_step, set_rate
+from rectifier.training.engine.options import Options
+from rectifier.training.engine.step import CompilerError, EagerStep, _obstacle, fastest, make_optimizer, set_rate
 from rectifier.training.engine.tally import Tally
 from rectifier.training.run.folder import Run
 
@@ -46,7 +47,7 @@ def fabric(kind: str, processes: int = 1) -> Any:
     ],
 )
 def test_what_stands_in_the_way_of_a_graph(machine: Any, settings: dict[str, Any], reason: str | None) -> None:
-    found = _obstacle(machine, Config("digits", **settings))
+    found = _obstacle(machine, Options(**settings))
     assert found is None if reason is None else reason in str(found)
 
 
@@ -62,7 +63,7 @@ def test_a_graph_asked_for_and_impossible_is_told(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_rate_is_set_wherever_it_lies(optimizer: str) -> None:
     network = build_network("mlp", [2], (8, 8, 1), seed=0)
-    made = make_optimizer(network, Config("digits", optimizer=optimizer), 0.1)
+    made = make_optimizer(network, Options(optimizer=optimizer))
     set_rate(made, 0.25)
     assert made.param_groups[0]["lr"] == 0.25
     tensor = torch.tensor(0.1)
@@ -187,10 +188,9 @@ def test_what_enough_steps_share_is_compiled(
     monkeypatch: pytest.MonkeyPatch, asked: str, steps: dict[str, int], compiled: list[str]
 ) -> None:
     made: list[list[str]] = []
-    monkeypatch.setattr(stepping, "EagerStep", lambda *given: made.append(list(given[-1])))
     monkeypatch.setattr(stepping, "CapturedStep", lambda *_, **__: None)
-    unused: Any = None
-    make_step(fabric("cuda"), unused, Config("digits", step=asked), unused, steps)
+    step: Any = SimpleNamespace(fabric=fabric("cuda"), compile=made.append)
+    fastest(step, Options(step=asked), steps)
     assert made == [compiled]
 
 
@@ -228,7 +228,7 @@ def test_a_compiler_that_fails_is_told_in_a_sentence(tmp_path: Path, monkeypatch
     settings = {"network": "mlp", "epochs": 2, "tensorboard": False, "accelerator": "cpu"}
     with monkeypatch.context() as patch:
         patch.setattr(torch, "compile", fails)
-        with pytest.raises(ValueError, match=r"--step compiled to be what this machine can do.*no compiler") as raised:
+        with pytest.raises(CompilerError, match=r"This machine cannot compile the step: .*no compiler") as raised:
             train(Config(SPEC).with_settings({**settings, "step": "compiled"}), tmp_path / "run")
     assert "traceback" not in str(raised.value)
     run = resume(tmp_path / "run", step="eager")  # what was begun can go on without
@@ -242,14 +242,9 @@ def test_a_step_goes_on_without_the_compiler_when_that_fails(capsys: pytest.Capt
     space = LabelSpace.from_sizes([3])
     network = build_network("mlp", space, (8, 8, 1), seed=0)
     objective = build_objective("crl", [torch.tensor([9, 5, 2])], space, eta=0.5)
-    wrapped, optimizer = fabric.setup(network, make_optimizer(network, Config("digits"), 0.1))
-    step = EagerStep(
-        fabric,
-        Trained(network, wrapped, optimizer, objective, None),
-        None,
-        Tally(1, fabric.device),
-        ["network", "loss"],
-    )
+    wrapped, optimizer = fabric.setup(network, make_optimizer(network, Options()))
+    step = EagerStep(fabric, network, wrapped, optimizer, objective, Tally(1, fabric.device))
+    step.compile(["network", "loss"])
     step.simplify("no compiler")
     assert capsys.readouterr().err == "The step is not compiled: no compiler\n"
     batch = Batch(torch.randn(6, 1, 8, 8), torch.tensor([[0], [0], [0], [1], [1], [2]]), torch.arange(6))

@@ -17,7 +17,7 @@ from rectifier import ImageData, LabelSpace
 from rectifier.data.dataset import PARTS, ImageArray, ImageFiles
 from rectifier.data.normalise import Normalisation
 from rectifier.training.config import Config
-from rectifier.training.run.folder import Run, describe_data
+from rectifier.training.run.folder import Run, TakenError, UnfinishedError, describe_data
 from rectifier.training.run.predictions import Predictions
 
 CONFIG = Config("digits", network="mlp")
@@ -73,30 +73,33 @@ def test_checking_writes_nothing(tmp_path: Path) -> None:
 )
 def test_the_folder_of_another_run_names_what_differs(run: Run, change: dict[str, Any], told: str) -> None:
     before = files_of(run.path)
-    message = f"{run.path}, which holds another run ({told}). rectifier train --resume {run.path} goes on"
-    with pytest.raises(FileExistsError, match=re.escape(message)):
+    message = f"{run.path} already holds another run ({told}). A new run needs a new or empty folder."
+    with pytest.raises(TakenError, match=re.escape(message)) as raised:
         Run.create(run.path, replace(CONFIG, **change))
+    assert (raised.value.folder, raised.value.finished) == (run.path, False)
     assert files_of(run.path) == before
 
 
 def test_the_folder_of_the_same_run_says_whether_it_is_finished(run: Run) -> None:
-    with pytest.raises(FileExistsError, match=r"holds the same run, not finished\. rectifier train --resume "):
+    with pytest.raises(FileExistsError, match="holds the same run, not finished"):
         Run.create(run.path, CONFIG)
     run.save_results({}, {})
-    with pytest.raises(FileExistsError, match=r"holds the same run, finished\.$"):
+    with pytest.raises(FileExistsError, match="holds the same run, finished") as raised:
         Run.create(run.path, CONFIG)
+    assert isinstance(raised.value, TakenError)
+    assert raised.value.finished
 
 
 def test_a_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match=r"--out to be a new or empty folder, but got .*, which holds other files\."):
+    with pytest.raises(ValueError, match=r"holds other files\. A run needs a new or empty folder\."):
         Run.create(tmp_path, CONFIG)
     assert files_of(tmp_path) == {"thesis.tex": b"mine"}
 
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("mine")
-    with pytest.raises(ValueError, match=r"--out to be a folder, but got .*run, which is a file\."):
+    with pytest.raises(ValueError, match=r"run is a file\. A run needs a folder\."):
         Run.create(tmp_path / "run", CONFIG)
     assert files_of(tmp_path) == {"run": b"mine"}
 
@@ -175,7 +178,7 @@ def other_shape(data: ImageData) -> ImageData:
 )
 def test_data_that_changed_under_a_run_is_named(run: Run, change: Any, named: str) -> None:
     before = files_of(run.path)
-    message = rf"the data of .*run to be what it began with, but got data with other .*\b{named}\b"
+    message = rf"The data of .*run has changed since the run started: .*\b{named}\b"
     with pytest.raises(ValueError, match=message):
         run.begin(change(make_data()), NORMALISATION, {})
     assert files_of(run.path) == before
@@ -186,7 +189,7 @@ def test_pixels_that_changed_are_told(run: Run) -> None:
     pixels = data.images.pixels.copy()  # type: ignore[attr-defined]
     pixels[[0, 1]] = pixels[[1, 0]]  # same mean, same deviation
     pixels[0, 0, 0, 0] ^= 1
-    with pytest.raises(ValueError, match=r"data with other pixels\.$"):
+    with pytest.raises(ValueError, match=r"started: pixels\.$"):
         run.begin(replace(data, images=ImageArray(pixels)), NORMALISATION, {})
 
 
@@ -214,16 +217,17 @@ def test_every_stretch_of_work_is_kept(run: Run) -> None:
 
 
 @pytest.mark.parametrize("what", ["weights", "predictions", "metrics", "rules"])
-def test_what_is_not_there_yet_says_to_resume(run: Run, what: str) -> None:
+def test_what_is_not_there_yet_names_the_unfinished_run(run: Run, what: str) -> None:
     read = {"weights": run.weights, "predictions": lambda: run.predictions("test")}
-    with pytest.raises(FileNotFoundError, match=re.escape(f"rectifier train --resume {run.path} goes on with it.")):
+    with pytest.raises(UnfinishedError, match=f"{what}.* is missing: the run is not finished") as raised:
         read.get(what, lambda: getattr(run, what))()
+    assert raised.value.folder == run.path
 
 
-def test_a_run_that_never_began_says_to_resume(tmp_path: Path) -> None:
+def test_a_run_that_never_started_is_not_finished(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", CONFIG)
     for what in ("data", "space", "train_counts", "environment"):
-        with pytest.raises(FileNotFoundError, match=r"The run is not finished; rectifier train --resume"):
+        with pytest.raises(UnfinishedError, match="is missing: the run is not finished"):
             getattr(run, what)
 
 

@@ -1,4 +1,4 @@
-"""Stop between two steps when the system or the user asks for it, so that nothing is lost."""
+"""Stop between two steps when the system or the user asks, so that nothing is lost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 class Interrupt:
-    """While this is entered, SIGTERM and Ctrl-C are noted in ``signal``; a second Ctrl-C does not wait any longer.
+    """Store SIGTERM and Ctrl-C in ``signal`` inside the block; a second Ctrl-C interrupts at once.
 
-    Schedulers send SIGTERM some seconds before they kill. Only a main thread can listen; elsewhere nothing changes.
+    Schedulers send SIGTERM some seconds before they kill. Only the main thread can listen; elsewhere this does nothing.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Interrupt:
 
 
 class Stopped(Exception):  # noqa: N818  it is no error
-    """Training stopped because it was asked to; where it stands is saved."""
+    """A signal stopped the training. Its state is saved."""
 
     def __init__(self, number: int, where: str) -> None:
         super().__init__(number, where)
@@ -43,7 +43,7 @@ class Stopped(Exception):  # noqa: N818  it is no error
 
     @property
     def name(self) -> str:
-        """What the signal is called."""
+        """The name of the signal."""
         return signal.Signals(self.number).name
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a network says about one part of the data, in one file: logits, features, targets, ids and the label space."""
+"""Predictions for one part of the data, in one file: logits, features, targets, ids and the label space."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rectifier._base import check
+from rectifier._base.files import write_bytes
 from rectifier.labels.space import LabelSpace
-from rectifier.training.run.atomic import write_bytes
 
 _LARGEST_HALF = 6e4  # float16 ends a little above
 MOST_FEATURES = 1 << 30
-"""Bytes of features above which they are left out."""
+"""Bytes of features above which they are not saved."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,19 @@ class Predictions:
     features: Tensor | None = None
 
     def save(self, path: Path) -> None:
-        """Write one safetensors file, atomically. Features are stored in half precision, which is enough to look at."""
+        """Write one safetensors file, atomically. Features are stored in half precision, which is precise enough."""
         tensors = {"logits": self.logits.contiguous(), "targets": self.targets.contiguous()}
         if self.features is not None:
             tensors["features"] = _halved(self.features).contiguous()
-        # One entry: several would come in an order that changes, and equal predictions shall be equal files.
+        # One entry: the order of several would change, and equal predictions must give equal files.
         described = json.dumps({"ids": self.ids, **json.loads(self.space.to_json())})
-        write_bytes(path, save(tensors, {"rectifier": described}))
+        write_bytes(path, save(tensors, {"rectifier": described}), durable=True)
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
         """Read what ``save`` wrote."""
         if not path.is_file():
-            check.no_file(str(path), "saved predictions", "A run that is finished has them.")
+            check.no_file(str(path), "saved predictions", "Finished runs have them.")
         try:
             with safe_open(path, "pt") as file:
                 kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
