@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from helpers.cases import StopsAfter
 from helpers.training import RESTLESS, SHAPES, assert_same, config, spoil_step
 from rectifier._base import console
 from rectifier.networks.retrained import RetrainedClassifier
-from rectifier.training import RunSpec, many, stages, start, train, train_together
+from rectifier.training import BusyError, RunSpec, job, many, opening, stages, start, train, train_together
 from rectifier.training import finish as outcome
 from rectifier.training.config import Config
 from rectifier.training.engine import course
@@ -293,6 +294,58 @@ def test_compare_puts_runs_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (run.environment["sessions"][0]["together"], other.environment["sessions"][0]["together"]) == (6, 1)
     with pytest.raises(ValueError, match="together to be a positive integer"):
         many.train_missing(many.plan(config(SHAPES), ["ce"], 2, tmp_path / "c"), 0)
+
+
+class Counts:
+    """How often data is opened and objectives are built."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.data: list[str] = []
+        self.objectives: list[str] = []
+        open_data, build_objective = opening.open_data, job.build_objective
+
+        def opened(name: str, **options: Any) -> Any:
+            self.data.append(name)
+            return open_data(name, **options)
+
+        def built(method: str, *arguments: Any, **options: Any) -> Any:
+            self.objectives.append(method)
+            return build_objective(method, *arguments, **options)
+
+        monkeypatch.setattr(opening, "open_data", opened)
+        monkeypatch.setattr(job, "build_objective", built)
+
+
+def test_twelve_runs_open_their_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Counts(monkeypatch)
+    planned = many.plan(config("digits", epochs=1), ["ce", "crl", "focal"], 4, tmp_path)
+    many.train_missing(planned)
+    assert count.data == ["digits"]
+    assert sorted(count.objectives) == [name for name in ("ce", "crl", "focal") for _ in range(4)]
+
+
+def test_each_data_set_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Counts(monkeypatch)
+    planned = [
+        run
+        for name, data in (("a", "digits"), ("b", SHAPES))
+        for run in many.plan(config(data, epochs=1), ["ce", "crl"], 2, tmp_path / name)
+    ]
+    mixed = [planned[i] for i in (0, 4, 1, 5, 2, 6, 3, 7)]
+    many.train_missing(mixed)
+    assert sorted(count.data) == sorted(["digits", SHAPES])
+
+
+def test_where_each_seed_has_a_split_each_split_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Counts(monkeypatch)
+    runs = many.train_missing(many.plan(config(SHAPES, epochs=1), ["ce"], 3, tmp_path, resplit=True))
+    assert len(count.data) == 3
+    assert len({run.data["fingerprint"] for run in runs}) == 3
+
+
+def test_a_busy_run_names_its_folder_in_every_process() -> None:
+    error = pickle.loads(pickle.dumps(BusyError(Path("runs/a"))))
+    assert (error.folder, str(error)) == (Path("runs/a"), "runs/a is being trained by another process.")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

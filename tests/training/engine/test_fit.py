@@ -11,15 +11,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from helpers.cases import StopsAfter
 from helpers.network_forms import FORMS, TRIED, images_for
 from rectifier import LabelSpace, Loader, RectifiedCrossEntropy, class_balanced_accuracy, class_counts, open_data
 from rectifier.evaluation.rules.offsets import prior_offsets
 from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.objective import Objective
 from rectifier.methods import METHODS, build_objective, build_sampler, needed_of_network
 from rectifier.networks.registry import NETWORKS, build_network
 from rectifier.samplers import UniformSampler
-from rectifier.training import stages, train
+from rectifier.training import resume, stages, train
 from rectifier.training.config import Config
+from rectifier.training.engine import fit as fitting
+from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.run.folder import Run
 
 SHAPES = "shapes:samples=160,size=16,ratio=6,labels=shape=4/colour=3,missing=0.1"
@@ -147,6 +151,46 @@ def test_an_epoch_before_the_method_is_whole_is_not_chosen(
     checkpoint = run.checkpoint()
     assert checkpoint is not None
     assert checkpoint["best_epoch"] == first
+
+
+def alphas(run: Run) -> list[float]:
+    with (run.path / "labels.csv").open() as file:
+        return [float(row["alpha"]) for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("stop", [None, 14, 14 + 3, 3 * 14])
+def test_the_objective_learns_the_progress_of_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int | None
+) -> None:
+    """Unbroken, and resumed after the end of an epoch, within one, and before the last."""
+    shares: list[float] = []
+    set_progress = Objective.set_progress
+
+    def noted(objective: Objective, share: float) -> None:
+        shares.append(share)
+        set_progress(objective, share)
+
+    monkeypatch.setattr(Objective, "set_progress", noted)
+    settings = config(method="crl", epochs=4, eta=0.5, rectify_from=0.5, checkpoint_seconds=1e9)
+    if stop is not None:
+        with monkeypatch.context() as patch:
+            patch.setattr(StopsAfter, "steps", stop)
+            patch.setattr(fitting, "Interrupt", StopsAfter)
+            with pytest.raises(Stopped):
+                train(settings, tmp_path / "run")
+    run = train(settings, tmp_path / "run") if stop is None else resume(tmp_path / "run")
+    assert sorted(set(shares)) == [0, 0.25, 0.5, 0.75]
+    assert len(shares) == 4 + (stop is not None and stop % 14 > 0)  # an epoch that was stopped within starts twice
+    before, after = alphas(run)[:2], alphas(run)[2:]
+    assert before == [0, 0]
+    assert after[0] == after[1] > 0
+
+
+def test_a_falling_rectification_falls_with_every_epoch(tmp_path: Path) -> None:
+    run = train(config(method="crl", epochs=4, eta=0.5, falling=True), tmp_path / "run")
+    start, *later = alphas(run)
+    expected = [start * 0.5 * (1 + math.cos(math.pi * share)) for share in (0.25, 0.5, 0.75)]
+    assert later == pytest.approx(expected)
 
 
 def test_validation_has_its_turns_and_the_last_epoch(tmp_path: Path) -> None:

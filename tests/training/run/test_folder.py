@@ -14,9 +14,11 @@ import torch
 from safetensors import safe_open
 
 from rectifier import ImageData, LabelSpace
+from rectifier._base import files
 from rectifier.data.dataset import PARTS, ImageArray, ImageFiles
 from rectifier.data.normalise import Normalisation
 from rectifier.training.config import Config
+from rectifier.training.run import folder
 from rectifier.training.run.folder import Run, TakenError, UnfinishedError, describe_data
 from rectifier.training.run.predictions import Predictions
 
@@ -310,3 +312,48 @@ def test_json_files_are_for_people_too(run: Run) -> None:
     text = (run.path / "data.json").read_text(encoding="utf-8")
     assert "größer" in text
     assert json.loads(text)["labels"][0]["classes"] == list(SPACE.classes[0])
+
+
+# Read once
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the JSON files that runs read from now on."""
+    names: list[str] = []
+
+    def counted(path: Path) -> Any:
+        names.append(path.name)
+        return files.read_json(path)
+
+    monkeypatch.setattr(folder, "read_json", counted)
+    return names
+
+
+def test_a_file_is_parsed_once(run: Run, reads: list[str]) -> None:
+    again = Run.open(run.path)
+    for _ in range(3):
+        assert (again.space, again.normalisation) == (SPACE, NORMALISATION)
+        assert again.train_counts
+        assert again.environment["decided"] == {"lr": 0.05}
+    assert again.config is again.config
+    assert sorted(reads) == ["data.json", "environment.json"]
+
+
+def test_what_this_run_writes_is_read_again(run: Run, reads: list[str]) -> None:
+    for number in range(5):  # of equal size, and faster than the clock of some file systems
+        run.save_results({"preferred": "argmax"}, {"test": number})
+        assert run.metrics == {"test": number}
+    assert reads == ["metrics.json"] * 5
+
+
+def test_what_another_writes_is_read_again(run: Run) -> None:
+    run.save_results({}, {"test": 1})
+    assert run.metrics == {"test": 1}
+    Run(run.path).save_results({}, {"test": 2})
+    assert run.metrics == {"test": 2}
+    (run.path / "metrics.json").write_text('{"test": 30}')
+    assert run.metrics == {"test": 30}
+    (run.path / "metrics.json").unlink()
+    with pytest.raises(UnfinishedError, match="metrics"):
+        _ = run.metrics

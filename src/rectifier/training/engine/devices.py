@@ -155,7 +155,7 @@ def accelerator_of(options: Options) -> str:
     if kind == "auto":
         kind = "cuda" if there["cuda"] else "cpu"
     if not there[kind]:
-        check.fail("accelerator", "one that this machine has", f"{kind!r}, which it has not")
+        check.fail("accelerator", "one that this machine has", repr(kind))
     if kind != "cpu" and options.devices > there[kind]:
         check.fail("devices", f"at most {there[kind]}, the {kind} devices of this machine", options.devices)
     return kind
