@@ -89,7 +89,7 @@ def test_any_error_in_between_leaves_the_old_file_alone(
     assert os.listdir(tmp_path) == ["file.bin"]
 
 
-def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> None:
+def test_an_error_names_the_file_and_not_its_draft(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "file.bin"
     with pytest.raises(FileNotFoundError, match=rf"No such file or directory while saving {re.escape(str(path))}\."):
         write_bytes(path, NEW, durable=True)

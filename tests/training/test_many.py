@@ -72,7 +72,7 @@ def test_compiling_pays_by_the_steps_of_all_that_are_alike(tmp_path: Path, monke
     assert other == {"network": runs * steps, "loss": steps}
 
 
-def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_stopped_side_by_side_resume_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**RESTLESS, "checkpoint_seconds": 1e9}
     with monkeypatch.context() as patch:
         patch.setattr(StopsAfter, "steps", 3)
@@ -87,7 +87,7 @@ def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: p
         assert_same(run, other)
 
 
-def test_runs_that_stand_at_different_steps_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_at_different_steps_resume_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     early = wanted(tmp_path / "together", checkpoint_seconds=1e9)[1]
     with monkeypatch.context() as patch:
         patch.setattr(StopsAfter, "steps", 4)
@@ -99,7 +99,7 @@ def test_runs_that_stand_at_different_steps_go_on_together(tmp_path: Path, monke
         assert_same(run, other)
 
 
-def test_runs_that_stand_apart_in_their_second_stage_go_on_together(
+def test_runs_at_different_steps_of_their_second_stage_resume_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"method": "crt", "epochs": 1, "retrain_epochs": 3, "checkpoint_seconds": 1e9}
@@ -156,7 +156,7 @@ def test_one_that_diverges_keeps_no_later_run_of_a_comparison_from_its_own(tmp_p
     assert [Run(run.folder).is_finished for run in planned] == [False, True]
 
 
-def test_folders_are_those_of_the_runs_that_are_wanted(tmp_path: Path) -> None:
+def test_folders_must_be_free_or_hold_the_run(tmp_path: Path) -> None:
     first, second, third = wanted(tmp_path)
     with pytest.raises(ValueError, match="at least one, but got none"):
         train_together([])

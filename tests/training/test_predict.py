@@ -168,7 +168,7 @@ class TestRules:
         assert forecast.why == "preferred by validation, with a class-balanced accuracy of 87.7 %"
         assert decisions(forecast) == decisions(predict(run, shapes.files, rule="tuned"))
 
-    def test_one_can_be_asked_for(self, shapes: Trained) -> None:
+    def test_one_can_be_requested(self, shapes: Trained) -> None:
         forecast = predict(*shapes, rule="prior")
         assert (forecast.rule, forecast.why) == ("prior", "as requested")
 
@@ -310,7 +310,7 @@ class TestImages:
         table = write_table(tmp_path / "table.csv", ",".join(header), *(",".join(row) for row in rows))
         assert predict(shapes.run, [table]).images == read_table(table, labels="colour").ids
 
-    def test_the_column_that_the_run_was_told_is_known(self, shapes: Trained, tmp_path: Path) -> None:
+    def test_the_image_column_of_the_run_is_known(self, shapes: Trained, tmp_path: Path) -> None:
         copy = Path(shutil.copytree(shapes.run.path, tmp_path / "run"))
         (copy / "config.json").write_text(
             json.dumps({**shapes.run.config.as_dict(), "data_options": {"image": "front"}})
@@ -357,7 +357,7 @@ def forecast_of(labels: dict[str, list[str]], image: str = "a.png") -> Predictio
     """Make a forecast of one image: the last class of each label, with a third as probability."""
     space = LabelSpace.from_names(labels)
     last = torch.tensor([[size - 1 for size in space.sizes]])
-    return PredictionTable((image,), last, torch.full(last.shape, 1 / 3), space, "argmax", "asked for")
+    return PredictionTable((image,), last, torch.full(last.shape, 1 / 3), space, "argmax", "as requested")
 
 
 class TestTable:

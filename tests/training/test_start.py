@@ -1,4 +1,4 @@
-"""Runs that are stopped and go on, runs on two processes, and runs that must not begin."""
+"""Runs that stop and resume, runs on two processes, and runs that must not start."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def images_of(folder: Path, classes: dict[str, int]) -> Path:
         ({"batch_size": 33, "devices": 2}, "Expected batch_size to be a multiple of the 2 devices"),
     ],
 )
-def test_what_must_not_begin_leaves_nothing_behind(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_what_must_not_start_leaves_nothing_behind(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     if settings.get("accelerator") == "cuda" and torch.cuda.is_available():
         pytest.skip("this machine has the GPU that the case is about lacking")
     out = tmp_path / "run"

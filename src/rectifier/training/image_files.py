@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,18 +55,15 @@ class FilesOnDemand:
         return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None] if self.shape[2] == 1 else pixels
 
 
-class NamedImage(NamedTuple):
-    """An image: its name in the table, and its file."""
-
-    name: str
-    path: Path
-
-
-def find_images(given: Sequence[str | Path], root: str | Path | None, column: str | None) -> list[NamedImage]:
-    """Return the images of all files, folders and tables. ``column`` is the image column of the run's own table."""
-    paths = [_existing(path) for path in ([given] if isinstance(given, str | Path) else given)]
-    if not paths:
+def find_images(given: Sequence[str | Path], root: str | Path | None, column: str | None) -> list[tuple[str, Path]]:
+    """Return name and path of the images in files, folders and tables. ``column`` is the run's own image column."""
+    listed = [given] if isinstance(given, str | Path) else given
+    if not listed:
         check.fail("images", "at least one image, folder or table", "none")
+    for path in listed:
+        if not str(path).strip() or not Path(path).exists():
+            check.no_file(repr(str(path)), "an image, a folder of images or a table of them", "")
+    paths = [Path(path) for path in listed]
     if root is not None:
         if not any(map(_is_table, paths)):
             check.fail("root", "given only with a table", f"{root} without a table")
@@ -76,23 +72,17 @@ def find_images(given: Sequence[str | Path], root: str | Path | None, column: st
     return [image for path in paths for image in _images_at(path, root, column)]
 
 
-def _existing(path: str | Path) -> Path:
-    if not str(path).strip() or not Path(path).exists():
-        check.no_file(repr(str(path)), "an image, a folder of images or a table of them", "")
-    return Path(path)
-
-
 def _is_table(path: Path) -> bool:
     return path.suffix.lower() in _TABLES and path.is_file()
 
 
-def _images_at(path: Path, root: str | Path | None, column: str | None) -> list[NamedImage]:
+def _images_at(path: Path, root: str | Path | None, column: str | None) -> list[tuple[str, Path]]:
     if path.is_dir():
-        return [NamedImage(str(file), file) for file in _in_folder(path)]
+        return [(str(file), file) for file in _in_folder(path)]
     if _is_table(path):
         start = path.parent if root is None else Path(root)
-        return [NamedImage(name, start / name) for name in _in_table(path, column)]
-    return [NamedImage(str(path), path)]
+        return [(name, start / name) for name in _in_table(path, column)]
+    return [(str(path), path)]
 
 
 def _in_folder(folder: Path) -> list[Path]:

@@ -17,7 +17,6 @@ from rectifier.methods import find_method
 from rectifier.training.config import Config
 from rectifier.training.engine.devices import accelerator_of, is_first_process
 from rectifier.training.job import Job, RunSpec, engine_options, open_jobs, prepare
-from rectifier.training.opening import data_settings
 from rectifier.training.run.folder import Run
 from rectifier.training.start import BusyError, resume, train, train_specs
 
@@ -74,14 +73,14 @@ def train_groups(planned: Sequence[RunSpec], together: int | None = None) -> Ite
     done = 0
     for group in _side_by_side(missing, together):
         done += len(group)
+        complaints: list[str] = []
         try:
             _train_group(group, f"[{done}/{len(missing)}] {group_name(group)}", jobs)
         except FloatingPointError as error:
-            yield group, str(error).splitlines()
-        else:
-            yield group, []
+            complaints = str(error).splitlines()
         for run in group:
             jobs.pop(run.folder, None)
+        yield group, complaints
 
 
 def validate_before_training(specs: Sequence[RunSpec]) -> dict[Path, Job]:
@@ -90,17 +89,13 @@ def validate_before_training(specs: Sequence[RunSpec]) -> dict[Path, Job]:
     Data that runs share is opened once. Where each seed has its own split, one seed is checked, and the others are left
     out: their data would fill the memory.
     """
-    kinds = {repr((data_settings(spec.config, any_split=True), _but_seed(spec.config))): spec for spec in specs[::-1]}
-    examples = {spec.folder for spec in kinds.values()}
+    kinds = {repr({**spec.config.as_dict(), "seed": 0}): spec.folder for spec in reversed(specs)}
+    examples = set(kinds.values())
     jobs = open_jobs([spec for spec in specs if not spec.config.resplit or spec.folder in examples])
     for job in jobs:
         if job.spec.folder in examples:
             job.sampler(engine_options(job.config).processes)
     return {job.spec.folder: job for job in jobs}
-
-
-def _but_seed(config: Config) -> dict[str, Any]:
-    return {**config.as_dict(), "seed": 0}
 
 
 def _train_group(group: Sequence[RunSpec], title: str, jobs: Mapping[Path, Job]) -> None:
@@ -209,25 +204,20 @@ def _check_folders(specs: Sequence[RunSpec]) -> None:
     for spec, folder in zip(specs, folders, strict=True):
         if folders.count(folder) > 1:
             raise ValueError(f"{spec.folder} is the folder of two runs. Each run needs its own.")
-        started_run(spec)
+        _is_finished(spec)
 
 
-def started_run(spec: RunSpec) -> Run | None:
-    """Return the run in the folder of a spec, or None if the folder is free; refuse another run."""
-    if not (spec.folder / "config.json").is_file():
-        Run.check_free(spec.folder, spec.config)
-        return None
+def _is_finished(spec: RunSpec) -> bool:
+    """Say whether the folder of a spec holds the finished run; refuse a folder with another run or other files."""
     run = Run(spec.folder)
+    if not (run.path / "config.json").is_file():
+        Run.check_free(run.path, spec.config)
+        return False
     theirs, ours = ({**c.identity(), "seed": c.seed, "data": c.data} for c in (run.config, spec.config))
     if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
         listed = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
         raise ValueError(f"{run.path} holds another run ({listed}). Choose another folder.")
-    return run
-
-
-def _is_finished(spec: RunSpec) -> bool:
-    run = started_run(spec)
-    return run is not None and run.is_finished
+    return run.is_finished
 
 
 def _side_by_side(missing: Sequence[RunSpec], together: int | None) -> list[list[RunSpec]]:

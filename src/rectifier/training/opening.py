@@ -35,17 +35,20 @@ def open_for_training(config: Config) -> ImageData:
     return data
 
 
-def data_settings(config: Config, *, any_split: bool = False) -> str:
-    """Return the settings that runs with the same data share. ``any_split`` ignores a split that each seed redraws."""
-    redrawn = f"seed {config.seed}" if config.resplit and not any_split else ""
-    named = (config.data, config.data_root, config.images, config.data_options, config.split_seed, redrawn)
-    # A network has a size that images are decoded to.
+def data_settings(config: Config) -> str:
+    """Return the settings that runs with the same data have in common."""
+    named = (config.data, config.data_root, config.images, config.data_options, config.resplit, _split_seed(config))
+    # Images are decoded to the size of the network.
     return repr((*named, config.size, config.fit, config.unreadable, config.network))
 
 
+def _split_seed(config: Config) -> int | None:
+    return config.seed if config.resplit else config.split_seed
+
+
 def _opened(config: Config) -> ImageData:
-    seed = config.seed if config.resplit else config.split_seed
-    return open_data(config.data, root=config.data_root, images=config.images, seed=seed, **config.data_options)
+    options = {**config.data_options, "seed": _split_seed(config)}
+    return open_data(config.data, root=config.data_root, images=config.images, **options)
 
 
 def fingerprints(config: Config) -> frozenset[str]:

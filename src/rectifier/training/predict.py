@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -62,8 +62,8 @@ class PredictionTable:
         """
         taken = {"image", *self.space.names}
         named = [_free(label, taken) if label == "image" else label for label in self.space.names]
-        beside = [_free(f"{label}_probability", taken) for label in self.space.names]
-        return ["image", *(name for pair in zip(named, beside, strict=True) for name in pair)]
+        shares = [_free(f"{label}_probability", taken) for label in self.space.names]
+        return ["image", *(name for pair in zip(named, shares, strict=True) for name in pair)]
 
     def rows(self) -> list[dict[str, str]]:
         """Return the rows of the table as text, one per image; the cells of an unreadable image are blank."""
@@ -134,20 +134,25 @@ def predict_images(
     name, why = _chosen_rule(rules, rule)
     named = find_images(images, root, run.config.data_options.get("image"))
     height, width, channels = run.data["shape"]
-    files = FilesOnDemand(tuple(image.path for image in named), (height, width, channels), run.data["fit"])
+    files = FilesOnDemand(tuple(path for _, path in named), (height, width, channels), run.data["fit"])
     calibration = TemperatureScaling.from_dict(rules["calibration"]) if calibrated else None
-    applied = _Rule(torch.tensor(rules["offsets"][name]), calibration)
-    classes, probabilities = _predict(run, files, applied, batch_size, device)
+    offsets, found = torch.tensor(rules["offsets"][name]), []
+    with _ignored_warnings(), console.progress() as display:
+        task = display.add_task("predicting", total=len(files))
+        for logits in _logits(run, files, batch_size, make_fabric(_options(run.config.precision, device), alone=True)):
+            # On the CPU, because some devices lack double precision.
+            found.append(decide(logits.cpu(), run.space.sizes, offsets, calibration))
+            display.advance(task, len(logits))
+    classes, probabilities = (torch.cat(each) for each in zip(*found, strict=True))
     bad = dict(sorted(files.unreadable.items()))
     if len(bad) == len(named):
         hint = "" if root else " Paths in a table start from the table's folder, or from root."
-        example = f"{named[0].path} ({bad[0]})"
+        example = f"{named[0][1]} ({bad[0]})"
         raise ValueError(f"None of {check.amount(len(named), 'image')} can be read, such as {example}.{hint}")
     classes[list(bad)], probabilities[list(bad)] = -1, torch.nan
-    unreadable = tuple((named[row].name, reason) for row, reason in bad.items())
-    return PredictionTable(
-        tuple(image.name for image in named), classes, probabilities, run.space, name, why, unreadable
-    )
+    unreadable = tuple((named[row][0], reason) for row, reason in bad.items())
+    names = tuple(image for image, _ in named)
+    return PredictionTable(names, classes, probabilities, run.space, name, why, unreadable)
 
 
 def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
@@ -159,35 +164,21 @@ def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
     return name, f"preferred by validation, with a class-balanced accuracy of {100 * rules['validation'][name]:.1f} %"
 
 
-class _Rule(NamedTuple):
-    """Decide by logits plus ``offsets`` ``(K,)``. Probabilities come from these or from calibrated logits."""
+def decide(
+    logits: Tensor, sizes: tuple[int, ...], offsets: Tensor, calibration: TemperatureScaling | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the best class of every label under ``offsets`` ``(K,)`` and its probability, both ``(N, A)``.
 
-    offsets: Tensor
-    calibration: TemperatureScaling | None = None
+    Probabilities come from the adjusted logits, or from calibrated ones.
 
-    def decide(self, logits: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Return the best class of every label and its probability, both ``(N, A)``.
-
-        >>> _Rule(torch.zeros(5)).decide(torch.tensor([[0.0, 0.0, 9.0, 0.0, 0.0]]).log1p(), (3, 2))
-        (tensor([[2, 0]]), tensor([[0.8333, 0.5000]], dtype=torch.float64))
-        """
-        logits = logits.double()  # rules are scored in double precision
-        adjusted = logits + self.offsets.double()
-        believed = adjusted if self.calibration is None else self.calibration(logits)
-        classes = columns.argmax(adjusted, sizes)
-        return classes, columns.softmax(believed, sizes).gather(1, columns.own_columns(classes, sizes))
-
-
-def _predict(run: Run, files: FilesOnDemand, rule: _Rule, batch_size: int, device: str) -> tuple[Tensor, Tensor]:
-    """Return each label's class and its probability under the rule, both ``(N, A)``."""
-    fabric = make_fabric(_options(run.config.precision, device), alone=True)
-    sizes, found = run.space.sizes, []
-    with _ignored_warnings(), console.progress() as display:
-        task = display.add_task("predicting", total=len(files))
-        for logits in _logits(run, files, batch_size, fabric):
-            found.append(rule.decide(logits.cpu(), sizes))  # in double precision, which some devices lack
-            display.advance(task, len(logits))
-    return torch.cat([classes for classes, _ in found]), torch.cat([probabilities for _, probabilities in found])
+    >>> decide(torch.tensor([[0.0, 0.0, 9.0, 0.0, 0.0]]).log1p(), (3, 2), torch.zeros(5))
+    (tensor([[2, 0]]), tensor([[0.8333, 0.5000]], dtype=torch.float64))
+    """
+    logits = logits.double()  # rules are scored in double precision
+    adjusted = logits + offsets.double()
+    classes = columns.argmax(adjusted, sizes)
+    shares = columns.softmax(adjusted if calibration is None else calibration(logits), sizes)
+    return classes, shares.gather(1, columns.own_columns(classes, sizes))
 
 
 def _logits(run: Run, files: FilesOnDemand, batch_size: int, fabric: Fabric) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""What a run is computed on: what the machine lacks is told before anything begins."""
+"""The devices of a training: an error says what the machine lacks before anything starts."""
 
 from __future__ import annotations
 

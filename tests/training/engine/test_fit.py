@@ -107,7 +107,7 @@ def test_clipping_shortens_the_step_and_keeps_its_direction(tmp_path: Path) -> N
     assert float(nn.functional.cosine_similarity(free, tight, 0)) > 0.9999
 
 
-def test_a_warm_up_begins_small(tmp_path: Path) -> None:
+def test_a_warm_up_starts_small(tmp_path: Path) -> None:
     free, warm = one_step(tmp_path, "a"), one_step(tmp_path, "b", warmup=4)
     assert torch.allclose(warm, free / 4, atol=1e-7)
 
@@ -117,7 +117,7 @@ def test_adamw_is_pytorchs(tmp_path: Path) -> None:
     assert float(moved.abs().max()) == pytest.approx(0.001, rel=1e-3)  # Adam's first step is the rate's sign
 
 
-def test_bfloat16_trains_beside_float32(tmp_path: Path) -> None:
+def test_bfloat16_trains_close_to_float32(tmp_path: Path) -> None:
     full, half = (train(config(precision=p), tmp_path / p) for p in ("32", "bf16"))
     assert 0 < difference(half, full.weights()) < 0.1
     assert {w.dtype for w in half.weights().values()} == {torch.float32}

@@ -1,4 +1,4 @@
-"""A captured step is the eager one, and where it cannot be captured the reason is told."""
+"""A captured step gives what the eager one gives, and a message says why a step is not captured."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_what_stands_in_the_way_of_a_graph(machine: Any, settings: dict[str, Any
     assert found is None if reason is None else reason in str(found)
 
 
-def test_a_graph_asked_for_and_impossible_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_says_why_a_graph_is_impossible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"network": "mlp", "epochs": 1, "tensorboard": False, "accelerator": "cpu"}
     asked = train(Config("digits").with_settings({**settings, "step": "captured"}), tmp_path / "asked")
-    assert "The step is not captured as asked for: a graph needs a CUDA device" in capsys.readouterr().err
+    assert "The step is not captured: a graph needs a CUDA device" in capsys.readouterr().err
     plain = train(Config("digits").with_settings(settings), tmp_path / "plain")
     assert "captured" not in capsys.readouterr().err
     assert (asked.path / "weights.safetensors").read_bytes() == (plain.path / "weights.safetensors").read_bytes()
@@ -105,7 +105,7 @@ def test_two_hundred_captured_steps_are_eager_ones(tmp_path: Path, method: str, 
     eager, captured, again = runs_of(
         tmp_path, SPEC, ("eager", "captured", "eager"), method=method, network=network, precision="64", **options
     )
-    # A GPU adds up in an order that changes, and 200 steps make much of it: no run need be nearer to an eager one than
+    # A GPU adds up in an order that changes, and 200 steps amplify that: no run need be nearer to an eager one than
     # an eager one is to itself.
     assert distance(eager, captured) <= min(10 * distance(eager, again) + 1e-9, 1e-3)
     assert_alike(eager, captured, 1e-3)  # the losses, too
@@ -134,7 +134,7 @@ def test_whatever_belongs_to_a_step_is_captured_with_it(tmp_path: Path, settings
 
 
 @on_gpu
-def test_a_captured_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_captured_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"network": "resnet32", "network.dropout": 0.3, "epochs": 3, "precision": "32"}
     unbroken, _ = runs_of(tmp_path, SPEC, ("captured", "eager"), **settings)
     config = unbroken.config
@@ -224,19 +224,19 @@ def fails(*_: Any, **__: Any) -> Any:
     return compiled
 
 
-def test_a_compiler_that_fails_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"network": "mlp", "epochs": 2, "tensorboard": False, "accelerator": "cpu"}
     with monkeypatch.context() as patch:
         patch.setattr(torch, "compile", fails)
         with pytest.raises(CompilerError, match=r"This machine cannot compile the step: .*no compiler") as raised:
             train(Config(SPEC).with_settings({**settings, "step": "compiled"}), tmp_path / "run")
     assert "traceback" not in str(raised.value)
-    run = resume(tmp_path / "run", step="eager")  # what was begun can go on without
+    run = resume(tmp_path / "run", step="eager")  # the run resumes without the compiler
     plain = train(Config(SPEC).with_settings(settings), tmp_path / "plain")
     assert_alike(run, plain, 0)
 
 
-def test_a_step_goes_on_without_the_compiler_when_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_works_without_the_compiler_when_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
     """As the graph's work does, when capturing it has failed."""
     fabric = Fabric(accelerator="cpu", devices=1)
     space = LabelSpace.from_sizes([3])

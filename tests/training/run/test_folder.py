@@ -1,4 +1,4 @@
-"""The run folder: whose it is, whether it is finished, and that nobody else's is touched."""
+"""The run folder: which run it holds, whether that is finished, and that no other is touched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """A run that has begun."""
+    """A run that has started."""
     run = Run.create(tmp_path / "run", CONFIG)
     run.begin(make_data(), NORMALISATION, {"lr": 0.05})
     return run
@@ -65,7 +65,7 @@ def test_checking_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "differing"),
     [
         ({"seed": 1}, "seed 0 there, 1 here"),
         ({"method": "ce"}, "method crl there, ce here"),
@@ -73,9 +73,9 @@ def test_checking_writes_nothing(tmp_path: Path) -> None:
         ({"data": "shapes", "lr": 0.5}, "data digits there, shapes here; lr None there, 0.5 here"),
     ],
 )
-def test_the_folder_of_another_run_names_what_differs(run: Run, change: dict[str, Any], told: str) -> None:
+def test_the_folder_of_another_run_names_what_differs(run: Run, change: dict[str, Any], differing: str) -> None:
     before = files_of(run.path)
-    message = f"{run.path} already holds another run ({told}). A new run needs a new or empty folder."
+    message = f"{run.path} already holds another run ({differing}). A new run needs a new or empty folder."
     with pytest.raises(TakenError, match=re.escape(message)) as raised:
         Run.create(run.path, replace(CONFIG, **change))
     assert (raised.value.folder, raised.value.finished) == (run.path, False)
@@ -186,7 +186,7 @@ def test_data_that_changed_under_a_run_is_named(run: Run, change: Any, named: st
     assert files_of(run.path) == before
 
 
-def test_pixels_that_changed_are_told(run: Run) -> None:
+def test_pixels_that_changed_are_named(run: Run) -> None:
     data = make_data()
     pixels = data.images.pixels.copy()  # type: ignore[attr-defined]
     pixels[[0, 1]] = pixels[[1, 0]]  # same mean, same deviation
@@ -203,7 +203,7 @@ def test_notes_may_change(run: Run) -> None:
 # Sessions
 
 
-def test_every_stretch_of_work_is_kept(run: Run) -> None:
+def test_every_session_is_kept(run: Run) -> None:
     first = run.environment["sessions"]
     run.end_session(seconds=1.5)
     run.begin(make_data(), NORMALISATION, {"lr": 0.1})

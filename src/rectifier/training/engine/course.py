@@ -33,39 +33,22 @@ class Recorder(Protocol):
 
 @dataclass(eq=False)
 class Course:
-    """One training, from its ``state`` to its end. It works in its lane.
+    """One training, from its ``state`` to its end. Network and objective are on the device of ``fabric``."""
 
-    Args:
-        name: what messages call it.
-        fabric: the devices.
-        options: the settings.
-        network: the network, on its device.
-        objective: the loss, on the same device.
-        loader: the training batches.
-        labels: the names of the labels.
-        ids: gives the names of the samples at some positions.
-        state: where training stands.
-        recorder: saves the traces; None in processes that do not write.
-        lane: keeps trainings side by side apart.
-        mixing: mixes pairs of images, where the method does.
-        validation: gives the validation score as a tensor. Without it, the last epoch is chosen.
-        before_epoch: is called with the number of each epoch that starts, from 0.
-    """
-
-    name: str
+    name: str  # for messages
     fabric: Fabric
     options: Options
     network: nn.Module
     objective: nn.Module
     loader: Loader
     labels: tuple[str, ...]
-    ids: Callable[[Tensor], list[str]]
+    ids: Callable[[Tensor], list[str]]  # gives the names of the samples at some positions
     state: State
-    recorder: Recorder | None = None
+    recorder: Recorder | None = None  # None in processes that do not write
     lane: Lane | OnlyLane = field(default_factory=OnlyLane)
     mixing: nn.Module | None = None
-    validation: Callable[[], Tensor] | None = None
-    before_epoch: Callable[[int], None] | None = None
+    validation: Callable[[], Tensor] | None = None  # gives a score; without it the last epoch is chosen
+    before_epoch: Callable[[int], None] | None = None  # gets the number of each epoch, from 0
 
     def __post_init__(self) -> None:
         self.wrapped, self.optimizer = self.fabric.setup(self.network, make_optimizer(self.network, self.options))
@@ -113,7 +96,7 @@ class Course:
         """Start or resume the current epoch, and return its batches in windows: one step is made for each window."""
         epoch = self.state.epoch
         set_progress: Any = getattr(self.objective, "set_progress", None)
-        if set_progress is not None:  # objectives that change during training
+        if set_progress is not None:  # not every objective changes during training
             set_progress(epoch / self.options.epochs)
         if self.before_epoch is not None and self.state.batch == 0:
             self.before_epoch(epoch)

@@ -8,8 +8,6 @@ import logging
 import multiprocessing
 import os
 import pickle
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 from rectifier._base import check
 from rectifier.data.store.build import available_cores
-from rectifier.training.engine.interrupt import Stopped
+from rectifier.training.engine.interrupt import Stopped, listening
 from rectifier.training.engine.options import Options
 
 T = TypeVar("T")
@@ -87,8 +85,9 @@ def launch(fabric: Fabric, options: Options, work: Callable[..., T], *arguments:
     """Run ``work(fabric, *arguments)`` in every process; return the result of the first."""
     if options.processes == 1 or _started_by_launcher():
         fabric.launch()
-        atexit.unregister(leave_group)
-        atexit.register(leave_group)  # not before: a later run in these processes uses the same group
+        if options.processes > 1:  # at the end of the program, because a later run uses the same group
+            atexit.unregister(leave_group)
+            atexit.register(leave_group)
         return work(fabric, *arguments)
     with _passed_on() as passed, TemporaryDirectory() as box:
         # As bytes, because Fabric would look into the arguments and fail on a frozen dataclass.
@@ -171,19 +170,12 @@ def _started_by_launcher() -> bool:
 @contextmanager
 def _passed_on() -> Iterator[list[int]]:
     """Pass SIGTERM and Ctrl-C on to the processes that train, and list them. This process only waits."""
-    noted: list[int] = []
+    received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
+        received.append(number)
         for process in multiprocessing.active_children():
             process.terminate()
 
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can listen
-        yield noted
-        return
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with listening(pass_on):
+        yield received

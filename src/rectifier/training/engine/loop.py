@@ -15,7 +15,7 @@ def training(course: Course) -> Iterator[None]:
     """Train one network from the state of ``course`` to its end. At each pause another training can take its turn."""
     while not course.is_over:
         for window in course.windows():
-            course.step(window, course.rate(course.state.step))  # ``take_step``, or a CUDA graph of it
+            course.step(window, course.rate(course.state.step))  # ``take_step``, or its CUDA graph
             course.state.advance(len(window))
             yield  # the caller checks the loss, saves, or stops
         score = course.validate()

@@ -149,9 +149,8 @@ def fastest(step: EagerStep, options: Options, steps: Mapping[str, int]) -> Eage
     """
     captured = is_captured(step.fabric, options)
     if options.step != "eager" and not captured:
-        asked = " as asked for" if options.step == "captured" else ""
-        if asked or step.fabric.device.type == "cuda":
-            console.say(f"The step is not captured{asked}: {_obstacle(step.fabric, options)}.")
+        if options.step == "captured" or step.fabric.device.type == "cuda":
+            console.say(f"The step is not captured: {_obstacle(step.fabric, options)}.")
     pays = [part for part, shared in steps.items() if shared >= COMPILE_FROM[part]]
     step.compile(list(steps) if options.step == "compiled" else pays if options.step == "auto" and captured else [])
     if not captured:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from rectifier._base import check
@@ -23,7 +22,7 @@ from rectifier.data.normalise import Normalisation
 from rectifier.labels.space import LabelSpace
 from rectifier.training.config import Config
 from rectifier.training.run.environment import environment, session
-from rectifier.training.run.predictions import Predictions
+from rectifier.training.run.predictions import Predictions, load_tensors, reading
 
 Row = Mapping[str, Any]
 
@@ -158,10 +157,8 @@ class Run:
         path = self.path / "weights.safetensors"
         if not path.is_file():
             raise UnfinishedError(path, self.path)
-        try:
-            return load(path.read_bytes())
-        except SafetensorError as error:
-            check.fail(str(path), "weights", f"a damaged file ({error})")
+        with reading(path, "weights"):
+            return load_tensors(path)[0]
 
     def checkpoint(self, name: str = "checkpoint") -> dict[str, Any] | None:
         """Return the last saved state of training, or None."""
@@ -219,12 +216,9 @@ class Run:
         path = self.path / "decision.safetensors"
         if not path.is_file():
             return None
-        try:
-            with safe_open(path, "pt") as file:
-                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
-                return str(file.metadata()["kind"]), kept
-        except (SafetensorError, KeyError, TypeError) as error:
-            check.fail(str(path), "a saved decision", f"a damaged file ({error})")
+        with reading(path, "a saved decision"):
+            kept, facts = load_tensors(path)
+            return facts["kind"], kept
 
     def save_results(self, rules: Row, metrics: Row) -> None:
         """Write rules and metrics. This finishes the run."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,15 +46,27 @@ class Predictions:
         """Read what ``save`` wrote."""
         if not path.is_file():
             check.no_file(str(path), "saved predictions", "Finished runs have them.")
-        try:
-            with safe_open(path, "pt") as file:
-                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
-                described = file.metadata()["rectifier"]
+        with reading(path, "saved predictions"):
+            kept, facts = load_tensors(path)
+            described = facts["rectifier"]
             ids, space = tuple(json.loads(described)["ids"]), LabelSpace.from_json(described)
             features = kept["features"].float() if "features" in kept else None
             return cls(kept["logits"], kept["targets"].long(), ids, space, features)
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            check.fail(str(path), "saved predictions", f"something else ({error})")
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Name the file and its expected content when it cannot be read."""
+    try:
+        yield
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        check.fail(str(path), what, f"a damaged file ({error})")
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a file, and its metadata."""
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118  it is no mapping
 
 
 def _halved(features: Tensor) -> Tensor:
