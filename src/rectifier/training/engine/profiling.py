@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 from statistics import median
-from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 
 from rectifier.data.loader import Loader
 from rectifier.losses.multi_label_cross_entropy import MultiLabelCrossEntropy
@@ -38,20 +37,22 @@ def profile_step(
     watch = _Watch(fabric.device)
     copied.train()
     loader.set_epoch(0)
+    batches = chain.from_iterable(loader for _ in count())  # of as many epochs as needed
     with torch.random.fork_rng([fabric.device] if fabric.device.type == "cuda" else []):
-        for batch in _timed(watch, loader):
+        for _ in range(STEPS + _WARM_UP):
+            with watch("data"):
+                batch = next(batches)
             with watch("network"), fabric.autocast():
                 output = copied(batch.images)
-            logits, features = (tensor.detach().requires_grad_() for tensor in output)  # in the network's precision
+            inputs = [tensor.detach().requires_grad_() for tensor in output]  # in the network's precision
             with watch("cross-entropy"):
-                _gradients(plain(logits, batch.targets), logits, features)
+                torch.autograd.grad(plain(inputs[0], batch.targets), inputs, materialize_grads=True)
             with watch("objective"):
-                slopes = _gradients(objective(logits, batch.targets, features), logits, features)
+                loss = objective(inputs[0], batch.targets, inputs[1])
+                slopes = torch.autograd.grad(loss, inputs, materialize_grads=True)
             with watch("network again"):
                 optimizer.zero_grad()
-                torch.autograd.backward(
-                    list(output), [slope.to(o.dtype) for slope, o in zip(slopes, output, strict=True)]
-                )
+                torch.autograd.backward(list(output), list(slopes))
             with watch("optimizer"):
                 optimizer.step()
     loader.set_epoch(0)
@@ -96,21 +97,3 @@ class _Watch:
 
     def medians(self) -> dict[str, float]:
         return {name: median(times[_WARM_UP:]) for name, times in self._times.items()}  # the first steps set things up
-
-
-def _timed(watch: _Watch, loader: Loader) -> Iterator[Any]:
-    """Yield some batches, from as many epochs as needed, and time how long each takes to arrive."""
-    batches = chain.from_iterable(loader for _ in count())
-    for _ in range(STEPS + _WARM_UP):
-        with watch("data"):
-            batch = next(batches)
-        yield batch
-
-
-def _gradients(loss: Tensor, logits: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the loss, zeros for an unused input."""
-    found = torch.autograd.grad(loss, [logits, features], allow_unused=True)
-    slopes = [
-        torch.zeros_like(t) if slope is None else slope for slope, t in zip(found, (logits, features), strict=True)
-    ]
-    return slopes[0], slopes[1]
