@@ -268,7 +268,7 @@ def test_predict_prints_to_stdout_and_takes_another_rule(photos: Photos) -> None
     other = next(rule for rule in ("argmax", "prior", "tuned") if rule != rules["preferred"])
     result = succeed("predict", photos.run, photos.images[0], "--rule", other, "--accelerator", "cpu")
     assert len(rows_of(result.stdout)) == 1
-    assert result.stderr == f"Decision rule: {other}, asked for.\n"
+    assert result.stderr == f"Decision rule: {other}, as requested.\n"
     assert "Did you mean 'prior'?" in refuse("predict", photos.run, photos.images[0], "--rule", "priro")
 
 

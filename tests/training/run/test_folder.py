@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +79,9 @@ def test_the_folder_of_another_run_names_what_differs(run: Run, change: dict[str
     message = f"{run.path} already holds another run ({differing}). A new run needs a new or empty folder."
     with pytest.raises(TakenError, match=re.escape(message)) as raised:
         Run.create(run.path, replace(CONFIG, **change))
-    assert (raised.value.folder, raised.value.finished) == (run.path, False)
+    again = pickle.loads(pickle.dumps(raised.value))  # from another process
+    for error in (raised.value, again):
+        assert (error.folder, error.finished, str(error)) == (run.path, False, message)
     assert files_of(run.path) == before
 
 
@@ -223,7 +226,8 @@ def test_what_is_not_there_yet_names_the_unfinished_run(run: Run, what: str) -> 
     read = {"weights": run.weights, "predictions": lambda: run.predictions("test")}
     with pytest.raises(UnfinishedError, match=f"{what}.* is missing: the run is not finished") as raised:
         read.get(what, lambda: getattr(run, what))()
-    assert raised.value.folder == run.path
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.folder, str(again)) == (run.path, str(raised.value))
 
 
 def test_a_run_that_never_started_is_not_finished(tmp_path: Path) -> None:

@@ -148,9 +148,9 @@ def fastest(step: EagerStep, options: Options, steps: Mapping[str, int]) -> Eage
     ``steps`` counts the steps that share the compiled network, and those that share the compiled loss.
     """
     captured = is_captured(step.fabric, options)
-    if options.step != "eager" and not captured:
-        if options.step == "captured" or step.fabric.device.type == "cuda":
-            console.say(f"The step is not captured: {_obstacle(step.fabric, options)}.")
+    expected = options.step == "captured" or (options.step != "eager" and step.fabric.device.type == "cuda")
+    if expected and not captured:
+        console.say(f"The step is not captured: {_obstacle(step.fabric, options)}.")
     pays = [part for part, shared in steps.items() if shared >= COMPILE_FROM[part]]
     step.compile(list(steps) if options.step == "compiled" else pays if options.step == "auto" and captured else [])
     if not captured:

@@ -31,22 +31,23 @@ class TakenError(FileExistsError):
     """The folder for a new run already holds one. ``finished`` says whether that run is finished."""
 
     def __init__(self, folder: Path, held: str, finished: bool) -> None:
-        super().__init__(folder, held, finished)
-        self.folder, self.held, self.finished = folder, held, finished
+        super().__init__(f"{folder} already holds {held}. A new run needs a new or empty folder.")
+        self.folder, self.finished = folder, finished
+        self._given = folder, held, finished
 
-    def __str__(self) -> str:
-        return f"{self.folder} already holds {self.held}. A new run needs a new or empty folder."
+    def __reduce__(self) -> tuple[Any, ...]:  # another process may raise it
+        return type(self), self._given
 
 
 class UnfinishedError(FileNotFoundError):
     """A file of a run is missing because the run in ``folder`` is not finished."""
 
     def __init__(self, path: Path, folder: Path) -> None:
-        super().__init__(path, folder)
+        super().__init__(f"{path} is missing: the run is not finished.")
         self.path, self.folder = path, folder
 
-    def __str__(self) -> str:
-        return f"{self.path} is missing: the run is not finished."
+    def __reduce__(self) -> tuple[Any, ...]:  # another process may raise it
+        return type(self), (self.path, self.folder)
 
 
 class Run:
