@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import signal
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from rectifier.training.engine.devices import gather_all, launch, make_fabric, resolved_precision
+from rectifier.training.engine import devices
+from rectifier.training.engine.devices import gather_all, launch, leave_group, make_fabric, resolved_precision
 from rectifier.training.engine.options import Options
 
 
@@ -155,3 +161,41 @@ def test_the_handler_of_sigterm_is_as_before_when_the_processes_are_done(rank: i
 def test_what_one_process_has_is_all() -> None:
     own = {"cpu": torch.arange(3)}
     assert gather_all(make_fabric(options()), own) == [own]
+
+
+# The end of a process group
+
+
+class Held:
+    """Stands for a wrapped network."""
+
+
+HELD: list[weakref.ref[Held]] = []
+
+
+def fail_and_hold(fabric: Any) -> None:
+    held = Held()
+    HELD.append(weakref.ref(held))
+    raise ValueError("it fails")
+
+
+def test_an_error_keeps_no_network_alive_when_the_group_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[bool] = []
+    monkeypatch.setattr(devices, "leave_group", lambda: freed.append(HELD[-1]() is None))
+    with pytest.raises(ValueError, match="it fails"):
+        launch(TwoProcesses(), options(devices=2), fail_and_hold)
+    assert freed == [True]
+
+
+def test_a_group_ends_after_the_networks_that_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    wrapped = DistributedDataParallel(nn.Linear(2, 1))
+    cycle: list[Any] = [wrapped]
+    cycle.append(cycle)
+    alive, destroy, order = weakref.ref(wrapped), dist.destroy_process_group, []
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: (order.append(alive() is None), destroy()))
+    del wrapped, cycle
+    for _ in range(2):  # the second time there is nothing to leave
+        leave_group()
+    assert order == [True]
+    assert not dist.is_initialized()
