@@ -338,7 +338,7 @@ def test_each_data_set_is_opened_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_where_each_seed_has_a_split_each_split_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = Counts(monkeypatch)
-    runs = many.train_missing(many.plan(config(SHAPES, epochs=1), ["ce"], 3, tmp_path, resplit=True))
+    runs = many.train_missing(many.plan(config(SHAPES, epochs=1), ["ce", "crl"], 3, tmp_path, resplit=True))
     assert len(count.data) == 3
     assert len({run.data["fingerprint"] for run in runs}) == 3
 

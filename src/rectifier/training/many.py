@@ -86,15 +86,12 @@ def train_groups(planned: Sequence[RunSpec], together: int | None = None) -> Ite
 def validate_before_training(specs: Sequence[RunSpec]) -> dict[Path, Job]:
     """Find what is wrong with any run before the first is trained; return the jobs by folder.
 
-    Data that runs share is opened once. Where each seed has its own split, one seed is checked, and the others are left
-    out: their data would fill the memory.
+    Data that runs share is opened once. Samplers are tried for one seed of each kind of run.
     """
-    kinds = {repr({**spec.config.as_dict(), "seed": 0}): spec.folder for spec in reversed(specs)}
-    examples = set(kinds.values())
-    jobs = open_jobs([spec for spec in specs if not spec.config.resplit or spec.folder in examples])
-    for job in jobs:
-        if job.spec.folder in examples:
-            job.sampler(engine_options(job.config).processes)
+    jobs = open_jobs(specs)
+    kinds = {repr({**job.config.as_dict(), "seed": 0}): job for job in jobs}
+    for job in kinds.values():
+        job.sampler(job.options.processes)
     return {job.spec.folder: job for job in jobs}
 
 
