@@ -180,7 +180,7 @@ def test_the_objective_learns_the_progress_of_every_epoch(
                 train(settings, tmp_path / "run")
     run = train(settings, tmp_path / "run") if stop is None else resume(tmp_path / "run")
     assert sorted(set(shares)) == [0, 0.25, 0.5, 0.75]
-    assert len(shares) == 4 + (stop is not None and stop % 14 > 0)  # an epoch that was stopped within starts twice
+    assert len(shares) == 4 + (stop is not None)  # the epoch that was stopped starts twice
     before, after = alphas(run)[:2], alphas(run)[2:]
     assert before == [0, 0]
     assert after[0] == after[1] > 0
