@@ -701,9 +701,7 @@ def test_runs_that_must_not_begin(arguments: list[str], message: str) -> None:
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     message = refuse("train", "--data", "digits", "--network", "mlp", "--accelerator", "cuda", "--out", "run")
-    assert message == (
-        "Error: Expected accelerator to be one that this machine has, but got 'cuda'.\n"
-    )
+    assert message == "Error: Expected accelerator to be one that this machine has, but got 'cuda'.\n"
 
 
 def test_the_folder_of_another_run_is_refused(shapes: Path) -> None:
