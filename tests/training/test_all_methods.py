@@ -37,7 +37,7 @@ def test_one_comparison_over_all_methods(tmp_path: Path, data: str) -> None:
     assert [run.config.method for run in runs] == names
     last = (runs[names.index("lmle")].path / "history.csv").read_text().splitlines()
     row = dict(zip(last[0].split(","), last[-1].split(","), strict=True))
-    assert float(row["comparisons"]) > 0  # its rounds have begun
+    assert float(row["comparisons"]) > 0  # its rounds have started
     assert_each_differs(dict(zip(names, runs, strict=True)))
     files = [{path.name for path in run.path.iterdir()} for run in runs]
     assert ["decision.safetensors" in own for own in files] == [

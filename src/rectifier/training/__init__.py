@@ -1,34 +1,8 @@
-"""train: from a config to a finished run, or several side by side."""
+"""Train networks: from a config to a finished run, or several runs side by side."""
 
-from rectifier.training.job import data_settings, fingerprints, open_for_training, store_folder
-from rectifier.training.start import (
-    TOGETHER,
-    BusyError,
-    Wanted,
-    begun_run,
-    diverged_at_the_end,
-    resume,
-    shared_settings,
-    train,
-    train_together,
-    validate_before_training,
-    why_not_together,
-)
+from rectifier.training.job import RunSpec
+from rectifier.training.many import train_together
+from rectifier.training.opening import data_settings, fingerprints
+from rectifier.training.start import BusyError, resume, train
 
-__all__ = [
-    "TOGETHER",
-    "BusyError",
-    "Wanted",
-    "begun_run",
-    "data_settings",
-    "diverged_at_the_end",
-    "fingerprints",
-    "open_for_training",
-    "resume",
-    "shared_settings",
-    "store_folder",
-    "train",
-    "train_together",
-    "validate_before_training",
-    "why_not_together",
-]
+__all__ = ["BusyError", "RunSpec", "data_settings", "fingerprints", "resume", "train", "train_together"]
