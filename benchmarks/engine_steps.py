@@ -11,8 +11,8 @@ from lightning.fabric import Fabric
 from rectifier import LabelSpace, build_network, power_law_profile
 from rectifier.data.loader import Batch
 from rectifier.methods import METHODS, build_mixing, build_objective, needed_of_network
-from rectifier.training.config import Config
-from rectifier.training.engine.step import CapturedStep, EagerStep, Trained, make_optimizer
+from rectifier.training.engine.options import Options
+from rectifier.training.engine.step import CapturedStep, EagerStep, make_optimizer
 from rectifier.training.engine.tally import Tally
 
 BATCH = 256
@@ -65,9 +65,10 @@ def engine_step(
     if hasattr(objective, "set_progress"):
         objective.set_progress(0.9)  # LMLE begins with cross-entropy
     mixing = build_mixing(method, counts, space, {})
-    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, Config("digits"), 0.01))
-    trained = Trained(bare, wrapped, optimizer, objective, None if mixing is None else mixing.to(device))
-    eager = EagerStep(fabric, trained, None, Tally(len(sizes), device), compiled or ())
+    wrapped, optimizer = fabric.setup(bare, make_optimizer(bare, Options(lr=0.01)))
+    mixing = None if mixing is None else mixing.to(device)
+    eager = EagerStep(fabric, bare, wrapped, optimizer, objective, Tally(len(sizes), device), mixing)
+    eager.compile(compiled or ())
     return eager if compiled is None else CapturedStep(eager, may_give_up)
 
 

@@ -38,8 +38,8 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 def test_train_prints_every_rule_and_says_where_the_run_is(photos: Photos) -> None:
     head, columns, *_ = photos.result.stdout.splitlines()
-    assert head.startswith("Test")
-    assert columns.split() == ["argmax", "prior", "tuned"]
+    assert head.startswith("Metrics on test")
+    assert columns.split() == ["Metric", "argmax", "prior", "tuned"]
     assert re.search(r"^colour +\d", photos.result.stdout, re.M)
     assert re.search(r"^light +\d", photos.result.stdout, re.M)
     assert photos.result.stderr.endswith("Run: RUN\n")
@@ -332,7 +332,7 @@ def test_torchrun_trains_once_and_speaks_once() -> None:
         [*launcher, *command, *options, "--devices", "2", "--out", "run"], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert len(re.findall("^Test", ended.stdout, re.M)) == 1
+    assert len(re.findall("^Metrics on test", ended.stdout, re.M)) == 1
     assert Run.open("run").is_finished
     alone = subprocess.run([*launcher, *command, *options, "--out", "x"], capture_output=True, text=True, check=False)
     assert alone.returncode != 0

@@ -17,8 +17,10 @@ from torch import Tensor
 import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_counts
+from rectifier.evaluation.rows import nest
 from rectifier.evaluation.rules.calibration import TemperatureScaling
-from rectifier.evaluation.rules.offsets import STRENGTHS, TAUS
+from rectifier.evaluation.rules.prior import TAUS
+from rectifier.evaluation.rules.thresholds import STRENGTHS
 from rectifier.evaluation.scoring import FOLDS, POSTHOC, RULES, fit_rules, score_rules
 from rectifier.methods import METHODS
 from rectifier.training.run.predictions import Predictions
@@ -35,6 +37,11 @@ def validation(seed: int = 0, samples: int = 80, missing: float = 0.2) -> Batch:
 
 def fitted(batch: Batch, counts: list[Tensor] = COUNTS, posthoc: str | None = None, **options: Any) -> dict[str, Any]:
     return fit_rules(batch.logits, batch.targets, LabelSpace.from_sizes(batch.sizes), counts, posthoc, **options)
+
+
+def scored(logits: Tensor, targets: Tensor, rules: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = nest(score_rules("test", logits, targets, SPACE, COUNTS, rules))["test"]
+    return found
 
 
 def in_sample(batch: Batch, offsets: list[float]) -> float:
@@ -240,6 +247,20 @@ def test_ties_go_to_the_simpler_rule() -> None:
     assert rules["preferred"] == "argmax"
 
 
+def test_argmax_wins_a_tie_with_tuned_where_the_prior_is_worse() -> None:
+    """The prior's ln 9 is more than the logits differ by; tuning undoes it."""
+    logits, targets = torch.tensor([[1.0, 0.0], [0.0, 1.0]] * 10), torch.tensor([[0], [1]] * 10)
+    rules = fit_rules(logits, targets, LabelSpace.from_sizes([2]), [torch.tensor([90, 10])])
+    assert rules["validation"] == {"argmax": 1.0, "prior": 0.5, "tuned": 1.0}
+    assert rules["preferred"] == "argmax"
+
+
+def test_of_two_climbs_that_end_alike_the_one_from_the_prior_is_taken() -> None:
+    logits, targets = 99 * torch.eye(3), torch.arange(3)[:, None]
+    offsets = fit_rules(logits, targets, LabelSpace.from_sizes([3]), [torch.tensor([60, 30, 10])])["offsets"]
+    assert offsets["tuned"] == offsets["prior"]
+
+
 # Calibration
 
 
@@ -271,7 +292,7 @@ def test_hotter_logits_are_as_probable_after_calibration() -> None:
     found = []
     for factor in (1.0, 3.0):
         rules = fitted(batch._replace(logits=factor * batch.logits))
-        found.append(score_rules(factor * test.logits, test.targets, SPACE, COUNTS, rules)["rules"]["argmax"])
+        found.append(scored(factor * test.logits, test.targets, rules)["rules"]["argmax"])
     assert found[1]["calibrated_nll"] == pytest.approx(found[0]["calibrated_nll"], rel=1e-4)
     assert found[1]["nll"] > found[0]["nll"] + 0.5
     assert found[0]["calibrated_nll"] < found[0]["nll"]
@@ -282,7 +303,7 @@ def test_hotter_logits_are_as_probable_after_calibration() -> None:
 def test_probabilities_are_scored_before_and_after_calibration(rule: str, missing: float) -> None:
     batch, test = informed(), informed(seed=7, missing=missing)
     rules = fitted(batch, extra=list(POSTHOC))
-    found = score_rules(test.logits, test.targets, SPACE, COUNTS, rules)["rules"][rule]
+    found = scored(test.logits, test.targets, rules)["rules"][rule]
     adjusted = test.logits.double() + torch.tensor(rules["offsets"][rule]).double()
     hot = torch.tensor(rules["calibration"]["temperatures"]).double()
     calibrated = test.logits.double() / hot.repeat_interleave(torch.tensor(SIZES))
@@ -307,19 +328,19 @@ def test_calibration_changes_no_decision() -> None:
     batch, test = informed(), informed(seed=7)
     rules = fitted(batch)
     other = {**rules, "calibration": {**rules["calibration"], "temperatures": [9.0, 0.1, 3.0]}}
-    one, two = (score_rules(test.logits, test.targets, SPACE, COUNTS, each)["rules"] for each in (rules, other))
+    one, two = (scored(test.logits, test.targets, each)["rules"] for each in (rules, other))
     for rule in RULES:
         changed = {key for key in one[rule] if one[rule][key] != two[rule][key]}
         assert changed == {"calibrated_nll", "calibrated_expected_calibration_error", "labels"}
 
 
-def test_a_label_that_nobody_has_is_not_calibrated() -> None:
+def test_a_label_without_samples_is_not_calibrated() -> None:
     batch = informed()
     targets = batch.targets.clone()
     targets[:, 1] = -1
     rules = fitted(batch._replace(targets=targets))
     assert [t == 1 for t in rules["calibration"]["temperatures"]] == [False, True, False]
-    found = score_rules(batch.logits, targets, SPACE, COUNTS, rules)
+    found = scored(batch.logits, targets, rules)
     assert found["labels"][SPACE.names[1]]["calibrated_nll"] is None
     assert math.isfinite(found["calibrated_nll"])
 
@@ -368,7 +389,7 @@ def test_every_negative_target_is_missing() -> None:
     assert fitted(other) == fitted(batch)
 
 
-def test_a_label_that_nobody_has_keeps_the_prior() -> None:
+def test_a_label_without_samples_keeps_the_prior() -> None:
     batch = validation()
     targets = batch.targets.clone()
     targets[:, 1] = -1
@@ -391,7 +412,7 @@ def test_validation_without_any_label_can_be_saved() -> None:
 def test_a_part_is_scored_under_every_rule() -> None:
     batch, test = validation(), validation(seed=7)
     rules = fitted(batch)
-    found = score_rules(test.logits, test.targets, SPACE, COUNTS, rules)
+    found = scored(test.logits, test.targets, rules)
     assert list(found["rules"]) == list(RULES)
     assert {key: value for key, value in found.items() if key != "rules"} == found["rules"]["argmax"]
     for rule in RULES:
@@ -423,7 +444,7 @@ def test_fitting_and_scoring_leave_predictions_and_rules_as_they_are() -> None:
     before = batch.logits.clone(), batch.targets.clone()
     rules = fitted(batch, posthoc="threshold-adjustment")
     kept = copy.deepcopy(rules)
-    score_rules(batch.logits, batch.targets, SPACE, COUNTS, rules)
+    scored(batch.logits, batch.targets, rules)
     assert torch.equal(batch.logits, before[0])
     assert torch.equal(batch.targets, before[1])
     assert rules == kept

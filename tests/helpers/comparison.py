@@ -6,7 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rectifier.report.comparison import METRICS, RULES, Entry
+from rectifier.evaluation.metrics.catalogue import COMPARED_METRICS
+from rectifier.evaluation.rows import flatten
+from rectifier.report.comparison import RULES, Entry
 
 Counts = dict[str, dict[str, int]]
 
@@ -26,7 +28,7 @@ def make_data(train: Counts, test: Counts | None = None) -> dict[str, Any]:
 
 
 def make_score(data: dict[str, Any], draw: Callable[[float], float], undefined: float = 0.0) -> dict[str, Any]:
-    """Make what ``evaluation.metrics.score`` gives: rare classes are recognised less, some values are None."""
+    """Make the scores of one rule as in metrics.json: rare classes have a lower recall, some values are None."""
     labels = {}
     for name, counts in data["counts"]["train"].items():
         largest = max(*counts.values(), 1)
@@ -40,7 +42,7 @@ def make_score(data: dict[str, Any], draw: Callable[[float], float], undefined: 
     known = [
         label["class_balanced_accuracy"] for label in labels.values() if label["class_balanced_accuracy"] is not None
     ]
-    score: dict[str, Any] = {metric: draw(0.5) for metric in METRICS if metric != "rarest"}
+    score: dict[str, Any] = {metric: draw(0.5) for metric in COMPARED_METRICS if metric != "rarest"}
     return score | {"class_balanced_accuracy": sum(known) / len(known), "few": None, "absent": 0, "labels": labels}
 
 
@@ -58,7 +60,7 @@ def make_entry(
 
     settings = {"method": method, "network": "mlp", "epochs": 60, **options}
     metrics = {"validation": part(), "test": part(), "preferred_rule": "tuned"}
-    return Entry(f"runs/{method}-{len(options)}-{seed}", settings, seed, False, data, metrics)
+    return Entry(f"runs/{method}-{len(options)}-{seed}", settings, seed, False, data, flatten(metrics))
 
 
 def numbered(counts: list[int], prefix: str = "class") -> dict[str, int]:

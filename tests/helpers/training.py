@@ -58,6 +58,6 @@ def spoil_step(
         run_step(step, window)
         if steps == when and weight is not None:
             with torch.no_grad():
-                next(iter(step.trained.bare.parameters())).view(-1)[3] = weight
+                next(iter(step.network.parameters())).view(-1)[3] = weight
 
     monkeypatch.setattr(EagerStep, "run", spoiled)

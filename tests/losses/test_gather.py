@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,8 @@ def run_rank(rank: int, world: int, folder: str) -> None:
     results["random"] = [drawn.detach()]
     torch.save(results, f"{folder}/{rank}.pt")
     dist.barrier()
+    del wrapped, metric  # before the group: its destructor waits for threads that free what they share with the wrapper
+    gc.collect()
     dist.destroy_process_group()
 
 

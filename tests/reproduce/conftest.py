@@ -56,6 +56,6 @@ def theatre(template: Path, monkeypatch: pytest.MonkeyPatch) -> Theatre:
     actors = Theatre(template)
     monkeypatch.setattr(suite, "train", actors.train)
     monkeypatch.setattr(
-        suite, "train_together", lambda wanted, **_: [suite.train(each.config, each.out) for each in wanted]
+        suite, "train_together", lambda wanted, **_: [suite.train(each.config, each.folder) for each in wanted]
     )
     return actors

@@ -16,6 +16,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 from torch import Tensor
 
+from rectifier._base.files import write_json
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.labels.space import LabelSpace
 from rectifier.report.comparison import RULES
@@ -25,7 +26,6 @@ from rectifier.reproduce.page import write_page
 from rectifier.reproduce.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
 from rectifier.reproduce.request import Request
 from rectifier.training.config import Config
-from rectifier.training.run.atomic import write_json
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions
 

@@ -31,13 +31,13 @@ def test_one_comparison_over_all_methods(tmp_path: Path, data: str) -> None:
     with console.quiet():
         runs = suite.train_missing(suite.plan(common, specs, 1, tmp_path))
         result = compare_runs(runs)
-    scores = result["rules"]["argmax"]["test"]["class_balanced_accuracy"]["groups"]
+    scores = result.overall("argmax", "class_balanced_accuracy")["groups"]
     assert len(scores) == len(names)
     assert all(0 < score["mean"] < 1 for score in scores.values())
     assert [run.config.method for run in runs] == names
     last = (runs[names.index("lmle")].path / "history.csv").read_text().splitlines()
     row = dict(zip(last[0].split(","), last[-1].split(","), strict=True))
-    assert float(row["comparisons"]) > 0  # its rounds have begun
+    assert float(row["comparisons"]) > 0  # its rounds have started
     assert_each_differs(dict(zip(names, runs, strict=True)))
     files = [{path.name for path in run.path.iterdir()} for run in runs]
     assert ["decision.safetensors" in own for own in files] == [

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from rectifier import LabelSpace, class_balanced_accuracy
-from rectifier.evaluation.by_features.decision import ClusterDecision
+from rectifier.evaluation.by_features import ClusterDecision
 from rectifier.losses.lmle import LMLE
 from rectifier.samplers.lmle.quintuplets import QuintupletSampler
 

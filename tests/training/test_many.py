@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,8 @@ from helpers.cases import StopsAfter
 from helpers.training import RESTLESS, SHAPES, assert_same, config, spoil_step
 from rectifier._base import console
 from rectifier.networks.decoupling import RetrainedClassifier
-from rectifier.training import Wanted, stages, start, train, train_together, why_not_together
+from rectifier.training import BusyError, RunSpec, job, many, opening, stages, start, train, train_together
 from rectifier.training import finish as outcome
-from rectifier.training import many as suite
 from rectifier.training.config import Config
 from rectifier.training.engine import course
 from rectifier.training.engine import fit as fitting
@@ -33,12 +33,12 @@ def _quiet() -> Any:
         yield
 
 
-def wanted(folder: Path, seeds: tuple[int, ...] = SEEDS, **settings: Any) -> list[Wanted]:
-    return [Wanted(config(SHAPES, seed=seed, **settings), folder / str(seed)) for seed in seeds]
+def wanted(folder: Path, seeds: tuple[int, ...] = SEEDS, **settings: Any) -> list[RunSpec]:
+    return [RunSpec(f"seed {s}", config(SHAPES, seed=s, **settings), folder / str(s)) for s in seeds]
 
 
 def alone(folder: Path, **settings: Any) -> list[Run]:
-    return [train(each.config, each.out) for each in wanted(folder, **settings)]
+    return [train(each.config, each.folder) for each in wanted(folder, **settings)]
 
 
 def test_side_by_side_is_one_after_another(tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ def test_side_by_side_is_one_after_another(tmp_path: Path) -> None:
 
 def test_compiling_pays_by_the_steps_of_all_that_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[dict[str, int]] = []
-    make_step = course.make_step
+    fastest = course.fastest
 
     def counting(*given: Any) -> Any:
         counted.append(given[-1])
-        return make_step(*given)
+        return fastest(*given)
 
-    monkeypatch.setattr(course, "make_step", counting)
+    monkeypatch.setattr(course, "fastest", counting)
     train_together([*wanted(tmp_path / "together"), *wanted(tmp_path / "others", SEEDS[:1], eta=0.7)])
     train_together(wanted(tmp_path / "alone", SEEDS[:1]))
     *beside, other, one = counted
@@ -72,14 +72,14 @@ def test_compiling_pays_by_the_steps_of_all_that_are_alike(tmp_path: Path, monke
     assert other == {"network": runs * steps, "loss": steps}
 
 
-def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_stopped_side_by_side_resume_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**RESTLESS, "checkpoint_seconds": 1e9}
     with monkeypatch.context() as patch:
         patch.setattr(StopsAfter, "steps", 3)
         patch.setattr(fitting, "Interrupt", StopsAfter)
         with pytest.raises(Stopped):
             train_together(wanted(tmp_path / "together", **settings))
-    steps = [Run(each.out).checkpoint()["step"] for each in wanted(tmp_path / "together")]  # type: ignore[index]
+    steps = [Run(each.folder).checkpoint()["step"] for each in wanted(tmp_path / "together")]  # type: ignore[index]
     assert len(set(steps)) == 1
     assert steps[0] > 0
     together = train_together(wanted(tmp_path / "together", **settings))
@@ -87,19 +87,19 @@ def test_runs_stopped_side_by_side_go_on_together(tmp_path: Path, monkeypatch: p
         assert_same(run, other)
 
 
-def test_runs_that_stand_at_different_steps_go_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_at_different_steps_resume_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     early = wanted(tmp_path / "together", checkpoint_seconds=1e9)[1]
     with monkeypatch.context() as patch:
         patch.setattr(StopsAfter, "steps", 4)
         patch.setattr(fitting, "Interrupt", StopsAfter)
         with pytest.raises(Stopped):
-            train(early.config, early.out)
+            train(early.config, early.folder)
     together = train_together(wanted(tmp_path / "together", checkpoint_seconds=1e9))
     for run, other in zip(together, alone(tmp_path / "alone"), strict=True):
         assert_same(run, other)
 
 
-def test_runs_that_stand_apart_in_their_second_stage_go_on_together(
+def test_runs_at_different_steps_of_their_second_stage_resume_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"method": "crt", "epochs": 1, "retrain_epochs": 3, "checkpoint_seconds": 1e9}
@@ -109,8 +109,8 @@ def test_runs_that_stand_apart_in_their_second_stage_go_on_together(
             patch.setattr(StopsAfter, "steps", steps)
             patch.setattr(fitting, "Interrupt", StopsAfter)
             with pytest.raises(Stopped):
-                train(each.config, each.out)
-    second = [Run(each.out).checkpoint("classifier") for each in asked[:2]]
+                train(each.config, each.folder)
+    second = [Run(each.folder).checkpoint("classifier") for each in asked[:2]]
     assert [saved and saved["step"] for saved in second] == [6, 8]
     for run, other in zip(train_together(asked), alone(tmp_path / "alone", **settings), strict=True):
         assert_same(run, other)
@@ -120,15 +120,15 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pyte
     asked = wanted(tmp_path / "together", checkpoint_seconds=1e9)
     with monkeypatch.context() as patch:
         spoil_step(patch, 14, images=math.nan)  # the second of three, in its fifth step
-        with pytest.raises(FloatingPointError, match=rf"^{asked[1].out}: .*batch 2 of epoch 2 \(images train/\d+"):
+        with pytest.raises(FloatingPointError, match=rf"^{asked[1].folder}: .*batch 2 of epoch 2 \(images train/\d+"):
             train_together(asked)
-    assert [Run(each.out).is_finished for each in asked] == [True, False, True]
-    checkpoint = Run(asked[1].out).checkpoint()
+    assert [Run(each.folder).is_finished for each in asked] == [True, False, True]
+    checkpoint = Run(asked[1].folder).checkpoint()
     assert checkpoint is not None
     assert checkpoint["step"] == 0  # the last good one
     others = alone(tmp_path / "alone")
     for each, other in list(zip(asked, others, strict=True))[::2]:
-        assert_same(Run(each.out), other)
+        assert_same(Run(each.folder), other)
     for run, other in zip(train_together(asked), others, strict=True):
         assert_same(run, other)
 
@@ -136,48 +136,48 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path, monkeypatch: pyte
 def test_a_classifier_that_fails_in_its_second_stage_takes_no_other_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = [Wanted(config(SHAPES, method=method, epochs=1), tmp_path / method) for method in ("ce", "crt", "crl")]
+    asked = [RunSpec(m, config(SHAPES, method=m, epochs=1), tmp_path / m) for m in ("ce", "crt", "crl")]
     forward = RetrainedClassifier.forward
 
     def broken(network: RetrainedClassifier, images: torch.Tensor) -> Any:
         return forward(network, images * float("nan"))
 
     monkeypatch.setattr(RetrainedClassifier, "forward", broken)
-    with pytest.raises(FloatingPointError, match=rf"^{asked[1].out}: .*the loss to be finite"):
+    with pytest.raises(FloatingPointError, match=rf"^{asked[1].folder}: .*The loss is not finite"):
         train_together(asked)
-    assert [Run(each.out).is_finished for each in asked] == [True, False, True]
+    assert [Run(each.folder).is_finished for each in asked] == [True, False, True]
 
 
 def test_one_that_diverges_keeps_no_later_run_of_a_comparison_from_its_own(tmp_path: Path) -> None:
-    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl"], 1, tmp_path)
+    planned = many.plan(config(SHAPES, epochs=1), ["ce", "crl"], 1, tmp_path)
     broken = replace(planned[0], config=replace(planned[0].config, lr=1e30))
     with pytest.raises(FloatingPointError, match=f"^{broken.folder}: "):
-        suite.train_missing([broken, planned[1]])
+        many.train_missing([broken, planned[1]])
     assert [Run(run.folder).is_finished for run in planned] == [False, True]
 
 
-def test_folders_are_those_of_the_runs_that_are_wanted(tmp_path: Path) -> None:
+def test_folders_must_be_free_or_hold_the_run(tmp_path: Path) -> None:
     first, second, third = wanted(tmp_path)
     with pytest.raises(ValueError, match="at least one, but got none"):
         train_together([])
-    with pytest.raises(ValueError, match=r"each in a folder of its own, but got .* twice"):
-        train_together([first, replace(second, out=first.out)])
-    train(first.config, first.out)
-    before = {path: path.read_bytes() for path in first.out.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"the run that is asked for, or none, but got another \(seed"):
-        train_together([replace(second, out=first.out), third])
-    (third.out).mkdir(parents=True)
-    (third.out / "thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match="which holds other files"):
+    with pytest.raises(ValueError, match=r"is the folder of two runs\. Each run needs its own"):
+        train_together([first, replace(second, folder=first.folder)])
+    train(first.config, first.folder)
+    before = {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"holds another run \(seed"):
+        train_together([replace(second, folder=first.folder), third])
+    (third.folder).mkdir(parents=True)
+    (third.folder / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match="holds other files"):
         train_together([second, third])
-    assert {path: path.read_bytes() for path in first.out.rglob("*") if path.is_file()} == before
-    assert not second.out.exists()
+    assert {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()} == before
+    assert not second.folder.exists()
 
 
 def test_runs_too_large_for_the_device_are_trained_half_after_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare, train_networks, room = stages._parts, start.train_networks, 0
+    prepare, train_networks, room = stages.make_course, start.train_networks, 0
     groups: list[int] = []
 
     def small(fabric: Any, group: Any, profile: bool = False) -> Any:
@@ -194,7 +194,7 @@ def test_runs_too_large_for_the_device_are_trained_half_after_half(
         return prepare(*arguments)
 
     monkeypatch.setattr(start, "train_networks", small)
-    monkeypatch.setattr(stages, "_parts", crowded)
+    monkeypatch.setattr(stages, "make_course", crowded)
     seeds = (*SEEDS, 8, 9)
     together = train_together(wanted(tmp_path / "together", seeds))
     assert groups == [5, 2, 3, 1, 2]
@@ -207,7 +207,7 @@ def test_one_run_too_large_for_the_device_is_an_error(tmp_path: Path, monkeypatc
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(stages, "_parts", full)
+    monkeypatch.setattr(stages, "make_course", full)
     with pytest.raises(torch.OutOfMemoryError):
         train_together(wanted(tmp_path))
 
@@ -226,9 +226,9 @@ def test_scored_in_other_processes_is_scored_the_same(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch_size": 7}, r"alike in what they share, but got others \(batch_size\)"),
-        ({"network": "deepid2"}, r"others \(network\)"),
-        ({"resplit": True}, r"others \(resplit\)"),
+        ({"batch_size": 7}, "must have the same batch_size"),
+        ({"network": "deepid2"}, "must have the same network"),
+        ({"resplit": True}, "must have the same resplit"),
         ({"method": "hog-knn"}, "hog-knn trains no network"),
     ],
 )
@@ -246,7 +246,7 @@ def test_runs_that_cannot_go_together(tmp_path: Path, settings: dict[str, Any], 
     ("settings", "reason"),
     [
         ({}, None),
-        ({"accelerator": "cpu"}, "on a GPU alone"),
+        ({"accelerator": "cpu"}, "only on a GPU"),
         ({"devices": 2}, "several devices"),
         ({"step": "eager"}, "not captured"),
         ({"precision": "16"}, "not captured"),
@@ -257,8 +257,8 @@ def test_runs_that_cannot_go_together(tmp_path: Path, settings: dict[str, Any], 
 def test_why_runs_are_not_trained_side_by_side(
     settings: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
-    found = why_not_together(Config("digits").with_settings(settings))
+    monkeypatch.setattr(many, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
+    found = many.why_not_together(Config("digits").with_settings(settings))
     assert found is None if reason is None else reason in str(found)
 
 
@@ -272,30 +272,80 @@ def test_runs_side_by_side_may_differ_in_all_but_their_data(tmp_path: Path) -> N
         {"method": "lws", "retrain_epochs": 2, "epochs": 1},
         {"method": "mixup", "validate_every": 2, "select": "last", "optimizer": "adamw", "lr": 0.001},
     ]
-    asked = [Wanted(config(SHAPES, seed=i, **own[i]), tmp_path / "together" / str(i)) for i in range(len(own))]
+    asked = [RunSpec(str(i), config(SHAPES, seed=i, **own[i]), tmp_path / "together" / str(i)) for i in range(len(own))]
     for run, each in zip(train_together(asked), asked, strict=True):
-        assert_same(run, train(each.config, tmp_path / "alone" / each.out.name))
+        assert_same(run, train(each.config, tmp_path / "alone" / each.folder.name))
 
 
 def test_compare_puts_runs_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = why_not_together
-    monkeypatch.setattr(start, "accelerator_of", lambda _: "cuda")
-    monkeypatch.setattr(suite, "why_not_together", real)
-    planned = suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5", "hog-knn"], 3, tmp_path / "a")
-    seeds = [[run.config.seed for run in group] for group in suite._side_by_side(planned, 4)]
+    monkeypatch.setattr(many, "accelerator_of", lambda _: "cuda")
+    planned = many.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5", "hog-knn"], 3, tmp_path / "a")
+    seeds = [[run.config.seed for run in group] for group in many._side_by_side(planned, 4)]
     assert seeds == [[0, 1, 2], [0, 1, 2], [0], [1], [2]]
-    groups = suite._side_by_side(planned, None)
+    groups = many._side_by_side(planned, None)
     assert [len(group) for group in groups] == [6, 1, 1, 1]
-    assert suite._joined_name(groups[0]) == "ce, seeds 0 1 2; crl:eta=0.5, seeds 0 1 2"
+    assert many.group_name(groups[0]) == "ce, seeds 0 1 2; crl:eta=0.5, seeds 0 1 2"
     planned = planned[:6]
-    together = suite.train_missing(planned)
+    together = many.train_missing(planned)
     monkeypatch.undo()
-    one_by_one = suite.train_missing(suite.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5"], 3, tmp_path / "b"))
+    one_by_one = many.train_missing(many.plan(config(SHAPES, epochs=1), ["ce", "crl:eta=0.5"], 3, tmp_path / "b"))
     for run, other in zip(together, one_by_one, strict=True):
         assert_same(run, other)
         assert (run.environment["sessions"][0]["together"], other.environment["sessions"][0]["together"]) == (6, 1)
     with pytest.raises(ValueError, match="together to be a positive integer"):
-        suite.train_missing(suite.plan(config(SHAPES), ["ce"], 2, tmp_path / "c"), 0)
+        many.train_missing(many.plan(config(SHAPES), ["ce"], 2, tmp_path / "c"), 0)
+
+
+class Counts:
+    """How often data is opened and objectives are built."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.data: list[str] = []
+        self.objectives: list[str] = []
+        open_data, build_objective = opening.open_data, job.build_objective
+
+        def opened(name: str, **options: Any) -> Any:
+            self.data.append(name)
+            return open_data(name, **options)
+
+        def built(method: str, *arguments: Any, **options: Any) -> Any:
+            self.objectives.append(method)
+            return build_objective(method, *arguments, **options)
+
+        monkeypatch.setattr(opening, "open_data", opened)
+        monkeypatch.setattr(job, "build_objective", built)
+
+
+def test_twelve_runs_open_their_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Counts(monkeypatch)
+    planned = many.plan(config("digits", epochs=1), ["ce", "crl", "focal"], 4, tmp_path)
+    many.train_missing(planned)
+    assert count.data == ["digits"]
+    assert sorted(count.objectives) == [name for name in ("ce", "crl", "focal") for _ in range(4)]
+
+
+def test_each_data_set_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Counts(monkeypatch)
+    planned = [
+        run
+        for name, data in (("a", "digits"), ("b", SHAPES))
+        for run in many.plan(config(data, epochs=1), ["ce", "crl"], 2, tmp_path / name)
+    ]
+    mixed = [planned[i] for i in (0, 4, 1, 5, 2, 6, 3, 7)]
+    many.train_missing(mixed)
+    assert sorted(count.data) == sorted(["digits", SHAPES])
+
+
+def test_where_each_seed_has_a_split_each_split_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Counts(monkeypatch)
+    runs = many.train_missing(many.plan(config(SHAPES, epochs=1), ["ce", "crl"], 3, tmp_path, resplit=True))
+    assert len(count.data) == 3
+    assert len({run.data["fingerprint"] for run in runs}) == 3
+
+
+def test_a_busy_run_names_its_folder_in_every_process() -> None:
+    error = pickle.loads(pickle.dumps(BusyError(Path("runs/a"))))
+    assert (error.folder, str(error)) == (Path("runs/a"), "runs/a is being trained by another process.")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -21,9 +21,10 @@ from rectifier._base import console
 from rectifier.data.dataset import ImageArray
 from rectifier.data.table import read_table
 from rectifier.labels.space import LabelSpace
-from rectifier.training import open_for_training, train
+from rectifier.training import image_files, train
 from rectifier.training import predict as prediction
 from rectifier.training.config import Config
+from rectifier.training.opening import open_for_training
 from rectifier.training.predict import PredictionTable
 from rectifier.training.run.folder import Run
 
@@ -167,9 +168,9 @@ class TestRules:
         assert forecast.why == "preferred by validation, with a class-balanced accuracy of 87.7 %"
         assert decisions(forecast) == decisions(predict(run, shapes.files, rule="tuned"))
 
-    def test_one_can_be_asked_for(self, shapes: Trained) -> None:
+    def test_one_can_be_requested(self, shapes: Trained) -> None:
         forecast = predict(*shapes, rule="prior")
-        assert (forecast.rule, forecast.why) == ("prior", "asked for")
+        assert (forecast.rule, forecast.why) == ("prior", "as requested")
 
     def test_offsets_decide(self, shapes: Trained, tmp_path: Path) -> None:
         sizes, starts = shapes.run.space.sizes, shapes.run.space.offsets
@@ -212,14 +213,6 @@ class TestRules:
         assert torch.equal(more_certain == 1, temperatures < 1)
         assert torch.equal(more_certain == 0, temperatures > 1)
 
-    def test_an_older_run_has_no_calibration(self, shapes: Trained, tmp_path: Path) -> None:
-        run = with_rules(shapes.run, tmp_path / "run")
-        older = {key: value for key, value in run.rules.items() if key != "calibration"}
-        (run.path / "rules.json").write_text(json.dumps(older))
-        assert decisions(predict(run, shapes.files)) == decisions(predict(*shapes))
-        with pytest.raises(ValueError, match=r"the rules of .*run to be with a calibration, but got those of an older"):
-            predict(run, shapes.files, calibrated=True)
-
     def test_a_wrong_name_is_answered_with_the_nearest(self, shapes: Trained) -> None:
         with pytest.raises(ValueError, match=r"Expected rule to be one of 'argmax'.*'priro'\. Did you mean 'prior'"):
             predict(*shapes, rule="priro")
@@ -254,8 +247,8 @@ class TestImages:
                 ahead.append(len(decoded) - 2 * done)
                 yield each
 
-        real_decode, real_outputs = prediction.decode, prediction.outputs
-        monkeypatch.setattr(prediction, "decode", counted)
+        real_decode, real_outputs = image_files.decode, prediction.outputs
+        monkeypatch.setattr(image_files, "decode", counted)
         monkeypatch.setattr(prediction, "outputs", watched)
         predict(shapes.run, shapes.files[:20] * 3, batch_size=2)
         assert len(decoded) == 60
@@ -317,7 +310,7 @@ class TestImages:
         table = write_table(tmp_path / "table.csv", ",".join(header), *(",".join(row) for row in rows))
         assert predict(shapes.run, [table]).images == read_table(table, labels="colour").ids
 
-    def test_the_column_that_the_run_was_told_is_known(self, shapes: Trained, tmp_path: Path) -> None:
+    def test_the_image_column_of_the_run_is_known(self, shapes: Trained, tmp_path: Path) -> None:
         copy = Path(shutil.copytree(shapes.run.path, tmp_path / "run"))
         (copy / "config.json").write_text(
             json.dumps({**shapes.run.config.as_dict(), "data_options": {"image": "front"}})
@@ -344,7 +337,7 @@ class TestUnreadable:
 
     def test_all_of_them_are_an_error(self, shapes: Trained, tmp_path: Path) -> None:
         damaged = write_damaged(tmp_path / "damaged.png")
-        with pytest.raises(ValueError, match=r"one at least can be read, but got none of 2 images, .*damaged\.png \("):
+        with pytest.raises(ValueError, match=r"None of 2 images can be read, such as .*damaged\.png \("):
             predict(shapes.run, [damaged, damaged])
 
     def test_none_of_them_is_not_a_word(self, shapes: Trained) -> None:
@@ -364,7 +357,7 @@ def forecast_of(labels: dict[str, list[str]], image: str = "a.png") -> Predictio
     """Make a forecast of one image: the last class of each label, with a third as probability."""
     space = LabelSpace.from_names(labels)
     last = torch.tensor([[size - 1 for size in space.sizes]])
-    return PredictionTable((image,), last, torch.full(last.shape, 1 / 3), space, "argmax", "asked for")
+    return PredictionTable((image,), last, torch.full(last.shape, 1 / 3), space, "argmax", "as requested")
 
 
 class TestTable:
@@ -428,7 +421,7 @@ class TestErrors:
         with pytest.raises(ValueError, match="Expected images to be at least one image, folder or table, but got none"):
             predict(shapes.run, [])
         (tmp_path / "notes.txt").touch()
-        with pytest.raises(ValueError, match=r"to be a folder with images, but got none \(known are .avif"):
+        with pytest.raises(ValueError, match=r"to be a folder with images, but got none \(known suffixes: .avif"):
             predict(shapes.run, [tmp_path])
 
     @pytest.mark.parametrize(
@@ -449,13 +442,13 @@ class TestErrors:
             predict(shapes.run, [write_damaged(tmp_path / "table.parquet")])
 
     def test_root(self, shapes: Trained, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"images \(--images\) to be given with a table alone"):
+        with pytest.raises(ValueError, match="Expected root to be given only with a table"):
             predict(*shapes, root=tmp_path)
         table = write_table(tmp_path / "table.csv", "image", "a.png")
         with pytest.raises(FileNotFoundError, match="nowhere to be the folder that a table's paths start from"):
             predict(shapes.run, [table], root=tmp_path / "nowhere")
         (tmp_path / "folder").mkdir()
-        with pytest.raises(ValueError, match=r"none of 1 image, such as .*folder/a\.png \(no such file\)"):
+        with pytest.raises(ValueError, match=r"None of 1 image can be read, such as .*folder/a\.png \(no such file\)"):
             predict(shapes.run, [table], root=tmp_path / "folder")
 
     def test_options(self, shapes: Trained) -> None:
@@ -477,5 +470,5 @@ class TestErrors:
     def test_unfinished_run(self, shapes: Trained, tmp_path: Path, absent: str) -> None:
         shutil.copytree(shapes.run.path, tmp_path / "run")
         (tmp_path / "run" / absent).unlink()
-        with pytest.raises(FileNotFoundError, match=f"{absent} to be .*The run is not finished; .*--resume"):
+        with pytest.raises(FileNotFoundError, match=f"{absent} is missing: the run is not finished"):
             predict(tmp_path / "run", shapes.files)

@@ -1,4 +1,4 @@
-"""What methods do after, or beside, the training of the network: seen in the runs that come out."""
+"""What methods do after or during the training of the network, seen in the finished runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rectifier._base import console
 from rectifier.labels import columns
 from rectifier.methods import METHODS, find_method
 from rectifier.samplers.lmle.quintuplets import QuintupletSampler
-from rectifier.training import Wanted, resume, stages, train, train_together
+from rectifier.training import RunSpec, resume, stages, train, train_together
 from rectifier.training import finish as outcome
 from rectifier.training import many as suite
 from rectifier.training.engine import fit as fitting
@@ -59,7 +59,7 @@ def test_the_classifier_alone_changes_after_training(
     assert all(name.startswith(CLASSIFIER) for name in changed)
     weight, was = after[f"{CLASSIFIER}weight"], before[f"{CLASSIFIER}weight"]
     along = torch.nn.functional.cosine_similarity(weight, was)
-    if method == "crt":  # begun anew
+    if method == "crt":  # retrained from new weights
         assert along.abs().max() < 0.99
     else:  # only their lengths
         torch.testing.assert_close(along, torch.ones_like(along))
@@ -83,7 +83,7 @@ def test_a_classifier_trained_once_more_sees_rare_classes_as_often(tmp_path: Pat
     assert accuracy["crt"] > accuracy["ce"]  # the class that is said least often is said more often
 
 
-def test_a_run_stopped_in_its_second_stage_goes_on_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stopped_in_its_second_stage_resumes_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"epochs": 2, "retrain_epochs": 3, "network.dropout": 0.2}
     unbroken = trained(tmp_path, "crt", **settings)
     for at in (4, 9):  # in the first stage, and in the second
@@ -101,7 +101,7 @@ def test_a_run_stopped_in_its_second_stage_goes_on_there(tmp_path: Path, monkeyp
 
 def test_seeds_retrain_side_by_side(tmp_path: Path) -> None:
     configs = [config(SHAPES, method="crt", seed=seed, retrain_epochs=2) for seed in (0, 1)]
-    together = train_together([Wanted(each, tmp_path / "a" / str(each.seed)) for each in configs])
+    together = train_together([RunSpec("", each, tmp_path / "a" / str(each.seed)) for each in configs])
     for each, run in zip(configs, together, strict=True):
         assert_same(run, train(each, tmp_path / "b" / str(each.seed)))
 
@@ -135,7 +135,7 @@ def test_new_images_are_decided_as_those_of_the_test_part(tmp_path: Path, method
     assert ("decision.safetensors" in {path.name for path in run.path.iterdir()}) == bool(find_method(method).decision)
 
 
-def test_lmle_mines_in_rounds_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lmle_mines_in_rounds_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"epochs": 5, "batch_size": 30, "rounds": 2, "pretrain": 0.2}
     mined: list[int] = []
     mine = QuintupletSampler.mine
@@ -182,7 +182,7 @@ def test_compare_looks_at_all_methods_before_it_trains_one(tmp_path: Path) -> No
         assert not (tmp_path / method).exists()
 
 
-def test_labels_that_no_image_changes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_names_labels_that_no_image_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = outcome.predict
 
     def half_dead(*arguments: Any) -> Any:
@@ -191,33 +191,33 @@ def test_labels_that_no_image_changes_are_told(tmp_path: Path, monkeypatch: pyte
         return logits, features
 
     monkeypatch.setattr(outcome, "predict", half_dead)
-    told: list[str] = []
-    monkeypatch.setattr(console, "say", told.append)  # the fixture would keep it quiet
+    said: list[str] = []
+    monkeypatch.setattr(console, "say", said.append)  # the fixture would keep it quiet
     sizes = "shapes:samples=60,size=16,ratio=4,labels=shape=4/colour=3"
     run = train(config(sizes, method="ce", epochs=1), tmp_path / "run")
     warning = "1 of 2 labels (shape): the logits are the same for every validation image."
-    assert [warning in text for text in told].count(True) == 1
-    told.clear()
+    assert [warning in text for text in said].count(True) == 1
+    said.clear()
     assert outcome.blind_labels(run.predictions("validation")) == ["shape"]
     monkeypatch.setattr(outcome, "predict", real)
     seeing = train(config(sizes, method="ce", epochs=1), tmp_path / "seeing")
     assert outcome.blind_labels(seeing.predictions("validation")) == []
-    assert not any("same for every" in text for text in told)
+    assert not any("same for every" in text for text in said)
 
 
 @pytest.mark.parametrize(
     ("method", "score", "times"), [("crl", 7 / 24, 1), ("crl", 7 / 24 + 0.01, 0), ("ce", 7 / 24, 0)]
 )
-def test_rectification_that_ends_in_one_answer_is_told_early(
+def test_a_message_says_early_that_rectification_collapses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, score: float, times: int
 ) -> None:
     """Four classes and three: the same answer for all is right for a quarter and a third of the classes."""
     monkeypatch.setattr(stages.Validation, "__call__", lambda self: torch.tensor(score))
-    told: list[str] = []
-    monkeypatch.setattr(console, "say", told.append)
+    said: list[str] = []
+    monkeypatch.setattr(console, "say", said.append)
     sizes = "shapes:samples=60,size=16,ratio=4,labels=shape=4/colour=3"
     train(config(sizes, method=method, epochs=8, validate_every=1), tmp_path / "run")
-    found = [text for text in told if "after 2 epochs argmax gives every image the same answer" in text]
+    found = [text for text in said if "All images got the same prediction after epoch 2" in text]
     assert len(found) == times
     assert all("rectify_from=0.25" in text for text in found)
-    assert not [text for text in told if "gets the same answer" in text and text not in found]
+    assert not [text for text in said if "got the same prediction" in text and text not in found]

@@ -1,14 +1,16 @@
-"""Files that are there whole or not at all, whatever interrupts the writing, and folders that one process has alone.
+"""Write files whole or not at all, whatever interrupts the writing, and claim folders for one process.
 
-Imports no torch: decoding uses it too.
+Imports no torch, because processes that decode images use it too.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
@@ -20,9 +22,9 @@ _DRAFT = ".tmp"
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Give a path to write to that takes the place of ``path`` when all went well, and leaves nothing otherwise.
+    """Give a path to write to. It replaces ``path`` when the block succeeds and is deleted when it fails.
 
-    ``durable``: the content is on the disk before it takes its place, so that a power cut leaves one of the two whole.
+    ``durable`` puts the content on the disk before it replaces the old file, so a power cut leaves one of them whole.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}{_DRAFT}")
     try:
@@ -36,22 +38,51 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes | memoryview, *, durable: bool = False) -> None:
-    """Write a file beside its place and move it there."""
-    with replacing(path, durable=durable) as draft:
-        draft.write_bytes(content)
+    """Write a file atomically. A ``durable`` one also survives a power cut, and its errors say what to do."""
+    if durable:
+        with saving(path), replacing(path, durable=True) as draft:
+            draft.write_bytes(content)
+    else:
+        with replacing(path) as draft:
+            draft.write_bytes(content)
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Add the file and a remedy to an error of the file system."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "What was saved before is intact; make room and resume."
+        raise OSError(error.errno, f"{error.strerror} while saving {path}. {remedy}") from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically and durably."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # A file name may hold bytes that are not UTF-8; json reads them back from their escapes.
+    write_bytes(path, text.encode(errors="backslashreplace"), durable=True)
+
+
+def read_json(path: Path) -> Any:
+    """Read what ``write_json`` wrote."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error}). Restore it, or move it away.") from error
 
 
 def is_draft(path: Path) -> bool:
-    """Say whether a file is what a kill left of the writing of another."""
+    """Say whether a file is an unfinished draft that a killed process left behind."""
     return path.name.startswith(".") and path.name.endswith(_DRAFT)
 
 
 @contextmanager
 def claimed(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold a folder for this process as long as the block runs; say whether it is ours.
+    """Hold a folder for this process while the block runs, and say whether the claim succeeded.
 
-    A claim leaves no file, and ends with the process, however that ends. It keeps out those who claim it, too. With
-    ``wait`` it begins when the others have ended; without, it is False as long as somebody has the folder.
+    A claim leaves no file and ends with the process, however that ends. It keeps out only processes that also claim.
+    With ``wait`` it starts when the others have ended; without, it is False while another process holds the folder.
     """
     if fcntl is None:
         yield True

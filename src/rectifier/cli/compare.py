@@ -93,7 +93,9 @@ def show_comparison(result: Any, out: Path | None, as_json: bool, every: bool, r
     from rectifier.report.comparison.tables import write_tables
     from rectifier.report.comparison.view import view
 
-    show(result, as_json, lambda width: view(result, width=width, every=every, rule=rule))
+    show(
+        result.as_dict() if as_json else None, as_json, lambda width: view(result, width=width, every=every, rule=rule)
+    )
     if out is not None:
         written = [*write_tables(result, out), *draw(result, out, rule=rule)]
         console.say(f"Written to {out}: {', '.join(path.name for path in written)}")

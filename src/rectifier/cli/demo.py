@@ -13,7 +13,7 @@ from rectifier.cli.compare import show_comparison
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rectifier.report.comparison import Comparison
+    from rectifier.report.comparison import ComparisonResult
 
 SEEDS = 3
 METHODS = ("ce", "crl:eta=0.5", "over-sampling", "cost-sensitive")
@@ -51,14 +51,14 @@ def demo(
         Console(highlight=False).print("", _next_to_expected(result))
 
 
-def _next_to_expected(result: Comparison) -> Table:
+def _next_to_expected(result: ComparisonResult) -> Table:
     from rich.table import Table
 
     table = Table("Class-balanced accuracy, %", "argmax", "expected", "tuned", "expected", box=None, pad_edge=False)
     for name, expected in EXPECTED.items():
         cells = []
         for rule, value in zip(("argmax", "tuned"), expected, strict=True):
-            mean = result["rules"][rule]["test"]["class_balanced_accuracy"]["groups"][name]["mean"]
+            mean = result.overall(rule, "class_balanced_accuracy")["groups"][name]["mean"]
             cells += [f"{100 * (mean or 0):.1f}", f"{value:.1f}"]
         table.add_row(name, *cells)
     return table

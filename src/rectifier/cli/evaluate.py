@@ -20,10 +20,11 @@ def evaluate(
 ) -> None:
     """Score the saved predictions of a run under every decision rule."""
     from rectifier._base import check
+    from rectifier.evaluation.rows import nest
     from rectifier.report.run_view import view
     from rectifier.training.run.results import evaluate as score
 
     check.raise_all([check.choice("--part", part, ("test", "validation"))])
     with with_resume_hint(run):
-        metrics = score(run, posthoc)
-    show(metrics, as_json, lambda _: view(metrics, part, every=every))
+        scored = score(run, posthoc)
+    show(nest(scored), as_json, lambda _: view(scored, part, every=every))

@@ -37,6 +37,7 @@ def train(
     from rectifier import training as work
     from rectifier.report.run_view import view
     from rectifier.training.engine.devices import is_first_process
+    from rectifier.training.run.results import rows
 
     if resume is not None:
         if others := options.other_options(context, but=("resume", "every", "step")):
@@ -52,5 +53,5 @@ def train(
         with with_resume_hint(out, is_new=True):
             run = work.train(wanted, out, profile=profile)
     if is_first_process():
-        show(run.metrics, False, lambda _: view(run.metrics, every=every))
+        show(None, False, lambda _: view(rows(run), every=every))
         console.say(f"Run: {run.path}")

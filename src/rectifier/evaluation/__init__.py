@@ -1,1 +1,1 @@
-"""Evaluation: metrics, decision rules, and decisions made from features."""
+"""Evaluation: metrics, decision rules, decisions from features, and scores as one long table (``rows``)."""

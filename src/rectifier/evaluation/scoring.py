@@ -1,20 +1,20 @@
-"""Score saved predictions under decision rules. Rules are fitted on validation; test is scored and never looked at.
+"""Fit decision rules on validation and score saved predictions under them. No rule ever sees test.
 
-Every rule adds one number per class to the logits before the largest is taken:
+Every rule adds one number per class to the logits before the argmax:
 
 - ``argmax``: nothing, or what the method itself adds after training;
-- ``prior``: the log prior of the training classes is taken off;
-- ``tuned``: what gives validation the best class-balanced accuracy, label by label and class by class.
+- ``prior``: take the log prior of the training classes off;
+- ``tuned``: maximise class-balanced accuracy on validation, label by label and class by class.
 
-Beside the rules stands a calibration, one temperature per label: what a rule decides is its own affair, how probable
-that is follows from the plain logits over their temperature. No decision changes.
+Calibration is separate from the rules: one temperature per label turns the plain logits into probabilities. It changes
+no decision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,13 +22,19 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.evaluation.metrics.score import score
+from rectifier.evaluation.rows import as_rows
 from rectifier.evaluation.rules.calibration import TemperatureScaling
-from rectifier.evaluation.rules.offsets import LogitAdjustment, ThresholdAdjustment, prior_offsets, tuned_offsets
+from rectifier.evaluation.rules.prior import LogitAdjustment, prior_offsets
+from rectifier.evaluation.rules.thresholds import ThresholdAdjustment
+from rectifier.evaluation.rules.tuning import tuned_offsets
 from rectifier.labels.space import LabelSpace
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 RULES = ("argmax", "prior", "tuned")
 PREFERRED = "preferred"
-"""Stands for the rule that validation likes best, run by run: what one would use."""
+"""Stands for the rule with the best validation score, chosen for each run."""
 COMPARED = (*RULES, PREFERRED)
 POSTHOC: dict[str, type[ThresholdAdjustment] | type[LogitAdjustment]] = {
     "threshold-adjustment": ThresholdAdjustment,
@@ -38,7 +44,7 @@ FOLDS = 5
 
 
 def own_rule(rule: str, preferred: str) -> str:
-    """Return the rule that is meant, of a run whose validation prefers this one."""
+    """Return ``rule``, or the run's ``preferred`` rule if ``rule`` is ``PREFERRED``."""
     return preferred if rule == PREFERRED else rule
 
 
@@ -54,10 +60,9 @@ def fit_rules(
     """Fit the rules on validation's logits ``(N, K)`` and targets ``(N, A)``: plain values for JSON.
 
     ``posthoc`` is the method's own last step and belongs to its ``argmax``; ``extra`` names further steps that become
-    rules of their own. ``validation`` holds the class-balanced accuracy of each rule, for ``tuned`` that of samples it
-    was not tuned on (5 folds); a post-hoc step chooses a single number, and is scored on what it chose it by.
-    ``preferred`` is the best of the three, ties go to the simpler rule. ``calibration`` is a ``TemperatureScaling`` of
-    the plain logits, whatever the rule.
+    rules of their own. ``validation`` holds the class-balanced accuracy of each rule; for ``tuned`` it is
+    cross-validated (5 folds). ``preferred`` is the best of the three rules; the simpler rule wins a tie.
+    ``calibration`` is a ``TemperatureScaling`` of the plain logits, for all rules.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> logits, targets = torch.tensor([[3.0, 0.0], [2.0, 1.0], [1.0, 0.5]]), torch.tensor([[0], [1], [0]])
@@ -81,21 +86,26 @@ def fit_rules(
 
 
 def score_rules(
-    logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor], rules: dict[str, Any]
-) -> dict[str, Any]:
-    """Score one part's predictions under fitted rules: the metrics of ``argmax``, and in ``rules`` those of each.
+    part: str, logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor], rules: dict[str, Any]
+) -> DataFrame:
+    """Score the predictions of one part under fitted rules: the rows of every rule (see ``rows``).
 
-    ``nll`` and ``expected_calibration_error`` are of the probabilities that the rule's offsets give, and with
-    ``calibrated_`` before their names of the calibrated ones.
+    ``nll`` and ``expected_calibration_error`` use the probabilities that the rule's offsets give. With ``calibrated_``
+    before their names, they use the calibrated probabilities.
     """
     calibrated = TemperatureScaling.from_dict(rules["calibration"])(logits.double())
-
-    def scores(offsets: list[float]) -> dict[str, Any]:
-        rule = torch.tensor(offsets)
-        return score(logits, targets, space, train_counts=train_counts, offsets=rule, calibrated=calibrated)
-
-    scored = {name: scores(offsets) for name, offsets in rules["offsets"].items()}
-    return {**scored["argmax"], "rules": scored}
+    return as_rows(
+        (part, rule, *found)
+        for rule, offsets in rules["offsets"].items()
+        for found in score(
+            logits,
+            targets,
+            space,
+            train_counts=train_counts,
+            offsets=torch.tensor(offsets),
+            calibrated=calibrated,
+        )
+    )
 
 
 def _posthoc_offsets(
@@ -108,28 +118,25 @@ def _posthoc_offsets(
 
 
 def _tuned(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:
-    # From the prior's offsets, so that a class that validation lacks has a sensible one.
+    # Start from the prior's offsets, so that a class without validation samples has a sensible one.
     found = tuned_offsets(logits, targets, space, start=prior_offsets(list(train_counts)))
-    if max(space.sizes) == 2:  # the best of all, wherever it was begun
+    if max(space.sizes) == 2:  # exact, wherever it starts
         return found
     plain = tuned_offsets(logits, targets, space)
     for a, (first, size) in enumerate(zip(space.offsets, space.sizes, strict=True)):
         own = slice(first, first + size)
-        # A climb from the prior may end lower than one from nothing.
-        before, after = (_label_balanced(logits[:, own] + offset[own], targets[:, a]) for offset in (found, plain))
+        # A climb from the prior may end lower than one from zeros.
+        wide = [(logits[:, own] + offset[own]).double() for offset in (found, plain)]
+        before, after = (class_balanced_accuracy(one, targets[:, a]) for one in wide)
         if after > before:
             found[own] = plain[own]
     return found
 
 
-def _label_balanced(logits: Tensor, targets: Tensor) -> float:
-    return float(class_balanced_accuracy(logits.double(), targets))
-
-
 def _held_out(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:
-    """Return logits with tuned offsets, each sample's tuned on the other folds alone.
+    """Return logits with tuned offsets; those of a sample are tuned on the other folds only.
 
-    Tuned and scored on the same samples the rule would always win.
+    Tuned and scored on the same samples, the rule would always win.
     """
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))
     adjusted = logits.clone()

@@ -1,1 +1,1 @@
-"""What a person reads: profiles of data, tables and figures. The paper's own numbers are in ``published``."""
+"""Reports for people: comparisons of runs, profiles of data, tables and figures; the paper's numbers."""

@@ -1,4 +1,4 @@
-"""What all tables and figures have in common."""
+"""What all tables and figures share: colours, plain tables, axes, saving."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INK = "#333333"
 GRID = "#dddddd"
-# Okabe and Ito's colours, which people with any colour vision tell apart; yellow is too light for white paper.
+# Okabe and Ito's colours, distinguishable with any colour vision; without yellow, which is too light on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 
@@ -27,7 +27,7 @@ def bare_table() -> Table:
 
 
 def number_table(title: str, *heads: str) -> Table:
-    """Return a table without lines whose first column is text and whose others are numbers."""
+    """Return a table without lines: the first column is text, the others are numbers."""
     table = bare_table()
     table.add_column(title, overflow="fold")
     for head in heads:
@@ -35,27 +35,36 @@ def number_table(title: str, *heads: str) -> Table:
     return table
 
 
+def short(name: str, length: int) -> str:
+    """Cut a long name in its middle, since names often differ at their end.
+
+    >>> short("Wearing_Necklace", 10)
+    'Weari…lace'
+    """
+    return name if len(name) <= length else f"{name[: length // 2]}…{name[len(name) - (length - 1) // 2 :]}"
+
+
 def plain(text: str) -> str:
-    """Return text as a figure shows it as it is."""
-    return text.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics
+    """Escape text so that a figure shows it unchanged."""
+    return text.replace("$", r"\$")  # matplotlib reads text between dollars as mathematics
 
 
 def strip(axis: Axes) -> None:
-    """Leave of a frame what is needed."""
+    """Remove the top and right side of the frame."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=8, colors=INK)
 
 
 def light_grid(axis: Axes, along: str = "y") -> None:
-    """Leave of a frame what is needed, and let values be read off light lines behind what is drawn."""
+    """Strip the frame, and draw light grid lines behind the data."""
     strip(axis)
     axis.grid(axis=along, color=GRID, linewidth=0.6)  # type: ignore[arg-type]
     axis.set_axisbelow(True)
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> None:
-    """Write a figure in the format that its path names, whole or not at all."""
+    """Write a figure atomically, in the format of its suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks is drawn as boxes
+        warnings.filterwarnings("ignore", "Glyph")  # if the font lacks a script, names become boxes
         figure.savefig(draft, dpi=150, format=path.suffix[1:].lower(), **options)

@@ -1,6 +1,6 @@
 """What the paper reports about its data sets: imbalance ratios and numbers of images, each with its table.
 
-Numbers and names of sections are those of "Imbalanced Deep Learning by Minority Class Incremental Rectification"
+Tables and sections are those of "Imbalanced Deep Learning by Minority Class Incremental Rectification"
 (Dong, Gong, Zhu). A ratio of 43 means 1 : 43, smallest to largest class of the training images.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, NotRequired, TypedDict
 
 
 class PublishedRatio(TypedDict):
-    """An imbalance ratio of the paper, and where it stands there."""
+    """An imbalance ratio of the paper, and its table."""
 
     ratio: int
     source: str
@@ -41,48 +41,32 @@ DATA: Final[dict[str, PublishedData]] = {
     },
 }
 
-# Table 3, whose short names are spelt out in its caption; here they are CelebA's own, in the table's order.
+# Table 3, in its order, as ratios and CelebA's own names of the attributes.
+_CELEBA_BY_RATIO: Final = """
+    1 Attractive Mouth_Slightly_Open Smiling Wearing_Lipstick High_Cheekbones Male
+    2 Heavy_Makeup Wavy_Hair
+    3 Oval_Face Pointy_Nose Arched_Eyebrows Black_Hair Big_Lips Big_Nose
+    4 Young Straight_Hair Brown_Hair Bags_Under_Eyes Wearing_Earrings
+    5 No_Beard
+    6 Bangs Blond_Hair Bushy_Eyebrows
+    7 Wearing_Necklace
+    8 Narrow_Eyes 5_o_Clock_Shadow
+    11 Receding_Hairline
+    13 Wearing_Necktie
+    14 Eyeglasses Rosy_Cheeks
+    15 Goatee
+    16 Chubby
+    17 Sideburns
+    18 Blurry
+    19 Wearing_Hat
+    20 Double_Chin
+    22 Pale_Skin
+    23 Gray_Hair
+    24 Mustache
+    43 Bald
+"""
 CELEBA: Final[dict[str, int]] = {
-    "Attractive": 1,
-    "Mouth_Slightly_Open": 1,  # MthOpen
-    "Smiling": 1,
-    "Wearing_Lipstick": 1,  # Lipstick
-    "High_Cheekbones": 1,  # HighChb
-    "Male": 1,
-    "Heavy_Makeup": 2,  # HvMkup
-    "Wavy_Hair": 2,  # WvHair
-    "Oval_Face": 3,  # OvFace
-    "Pointy_Nose": 3,  # PntNose
-    "Arched_Eyebrows": 3,  # ArEyeb
-    "Black_Hair": 3,  # BlkHair
-    "Big_Lips": 3,
-    "Big_Nose": 3,
-    "Young": 4,
-    "Straight_Hair": 4,  # StrHair
-    "Brown_Hair": 4,  # BrwHair
-    "Bags_Under_Eyes": 4,  # EyeBag
-    "Wearing_Earrings": 4,  # Earrings
-    "No_Beard": 5,  # NoBeard
-    "Bangs": 6,
-    "Blond_Hair": 6,  # BldHair
-    "Bushy_Eyebrows": 6,  # BshEb
-    "Wearing_Necklace": 7,  # Necklace
-    "Narrow_Eyes": 8,  # NrwEye
-    "5_o_Clock_Shadow": 8,  # 5Shdw
-    "Receding_Hairline": 11,  # RcdHl
-    "Wearing_Necktie": 13,  # Necktie
-    "Eyeglasses": 14,  # EyeGls
-    "Rosy_Cheeks": 14,  # RsChk
-    "Goatee": 15,
-    "Chubby": 16,
-    "Sideburns": 17,  # SdBurn
-    "Blurry": 18,
-    "Wearing_Hat": 19,  # Hat
-    "Double_Chin": 20,  # DbChn
-    "Pale_Skin": 22,  # PlSkin
-    "Gray_Hair": 23,  # GrHair
-    "Mustache": 24,  # Mstch
-    "Bald": 43,
+    name: int(ratio) for ratio, *names in map(str.split, _CELEBA_BY_RATIO.strip().splitlines()) for name in names
 }
 
 # Table 5.
@@ -98,7 +82,7 @@ XDOMAIN: Final[dict[str, int]] = {
     "sleeve-length": 4_162,
 }
 
-# Table 7. Each is a group of attributes; its ratio compares the numbers of images that show them.
+# Table 7. Each is a group of attributes; its ratio compares their numbers of images.
 DEEPFASHION: Final[dict[str, int]] = {"texture": 733, "fabric": 393, "shape": 314, "part": 350, "style": 149}
 
 _BY_LABEL: Final = {
@@ -121,7 +105,7 @@ def published_data(name: str) -> PublishedData | None:
 
 
 def published_ratio(name: str, label: str) -> PublishedRatio | None:
-    """Return the paper's ratio for one label, or group of labels, of a data set; None where it gives none.
+    """Return the paper's ratio for one label, or group of labels, of a data set; None if it gives none.
 
     >>> published_ratio("celeba", "Bald")
     {'ratio': 43, 'source': 'Table 3'}
@@ -131,7 +115,7 @@ def published_ratio(name: str, label: str) -> PublishedRatio | None:
     base, made = _parse(name)
     if "largest=" in name:  # other sizes than the paper's
         return None
-    if base == "cifar100":  # one label, whatever it is called; 500 : 25 where imbalance is made by the paper's rule
+    if base == "cifar100":  # one label, under any name; the paper's rule makes 500 : 25
         known = {"": (1, "Table 1"), "bln": (1, "Section 4.3"), "imb": (20, "Section 4.3")}.get(made)
         return {"ratio": known[0], "source": known[1]} if known else None
     ratios, source = _BY_LABEL.get(base, ({}, ""))
@@ -139,7 +123,7 @@ def published_ratio(name: str, label: str) -> PublishedRatio | None:
 
 
 def _parse(name: str) -> tuple[str, str]:
-    """Split the name of opened data into its data set and the option, if any, that sets its class sizes."""
+    """Split the name of opened data into the data set and the option that sets its class sizes, if any."""
     base, _, options = name.partition(":")
     pairs = [option.partition("=")[::2] for option in options.split(",")]
     made = next(((key, value) for key, value in pairs if key in ("imb", "bln", "exp", "step")), ("", ""))

@@ -2,65 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rectifier.report.comparison.tables import METRIC_WORDS
+from rectifier.evaluation.metrics.catalogue import COMPARED_METRICS, METRICS
+from rectifier.evaluation.rows import preferred_rule
 from rectifier.report.layout import number_table
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 LABELS = 12
-"""So many labels are listed, those with the lowest class-balanced accuracy, unless every one is asked for."""
-
-_METRICS = {name: words for name, words in METRIC_WORDS.items() if name != "rarest"}
+"""The view lists this many labels, those with the lowest class-balanced accuracy, unless all are requested."""
 
 
-def view(metrics: Mapping[str, Any], part: str = "test", *, every: bool = False) -> RenderableType:
-    """Return the metrics of one part, as ``metrics.json`` holds them, as something that rich prints.
+def view(rows: DataFrame, part: str = "test", *, every: bool = False) -> RenderableType:
+    """Return the metrics of one part, from the rows of a run, as something that rich prints.
 
-    ``every`` lists all labels, or all classes where there is one label.
+    ``every`` lists all labels, or all classes if there is one label.
     """
-    rules = metrics[part]["rules"]
-    head = Text(f"{part.capitalize()}, percent, under each decision rule", "bold")
-    preferred = f"Validation prefers {metrics['preferred_rule']}: rectifier predict uses it unless told otherwise."
-    return Group(head, _overall(rules), "", *_details(rules, every), Text(f"\n{preferred}", "dim"))
+    own = rows[rows["part"] == part]
+    head = Text(f"Metrics on {part} (%) under each decision rule", "bold")
+    chosen = f"Validation prefers the rule {preferred_rule(rows)}. rectifier predict uses it by default."
+    return Group(head, _overall(own), "", *_details(own, every), Text(f"\n{chosen}", "dim"))
 
 
-def _overall(rules: Mapping[str, Any]) -> Table:
-    table = number_table("", *rules)
-    for metric, words in _METRICS.items():
-        values = [found.get(metric) for found in rules.values()]
-        if any(value is not None for value in values):
-            table.add_row(words, *map(_percent, values))
-    absent = next(iter(rules.values()))["absent"]
-    if absent:
-        table.add_row("classes without a sample, left out", *[str(absent)] * len(rules))
+def _by_rule(rows: DataFrame, key: str) -> DataFrame:
+    """Return one column per rule, both rules and rows in the order in which they come."""
+    wide = rows.pivot(index=key, columns="rule", values="value")
+    return wide.reindex(index=rows[key].unique(), columns=rows["rule"].unique())
+
+
+def _overall(rows: DataFrame) -> Table:
+    found = _by_rule(rows[rows["label"].isna()], "metric")
+    table = number_table("Metric", *found.columns)
+    for metric in COMPARED_METRICS:
+        if metric in found.index and found.loc[metric].notna().any():
+            direction = "" if METRICS[metric].higher_is_better else " (lower is better)"
+            table.add_row(METRICS[metric].words + direction, *map(_percent, found.loc[metric]))
+    if (absent := found.loc["absent"].astype(int)).any():
+        table.add_row(f"{METRICS['absent'].words} (count, left out)", *map(str, absent))
     return table
 
 
-def _details(rules: Mapping[str, Any], every: bool) -> Iterator[RenderableType]:
+def _details(rows: DataFrame, every: bool) -> Iterator[RenderableType]:
     """Yield a row for each label, or for each class of a single label, lowest first."""
-    labels = next(iter(rules.values()))["labels"]
+    labels = rows.loc[rows["metric"] == "class_balanced_accuracy", "label"].dropna().unique()
     if len(labels) == 1:
-        (name,) = labels
-        noun, rows = f"Sensitivity of each class of {name}", labels[name]["sensitivity"]
-        values = {one: [found["labels"][name]["sensitivity"][one] for found in rules.values()] for one in rows}
+        noun, title = "Class", f"Recall (%) of each class of {labels[0]}"
+        found = _by_rule(rows[rows["metric"] == "sensitivity"], "class")
     else:
-        noun = "Class-balanced accuracy of each label"
-        values = {one: [found["labels"][one]["class_balanced_accuracy"] for found in rules.values()] for one in labels}
-    # What has no sample has no value, and comes last.
-    ordered = sorted(values, key=lambda one: (values[one][0] is None, values[one][0] or 0.0))
+        noun, title = "Label", "Class-balanced accuracy (%) of each label"
+        found = _by_rule(rows[(rows["metric"] == "class_balanced_accuracy") & rows["label"].notna()], "label")
+    # A class or label without samples has no value and comes last.
+    ordered = found.sort_values(found.columns[0], na_position="last", kind="stable")
     shown = ordered if every else ordered[:LABELS]
-    table = number_table(noun, *rules)
-    for one in shown:
-        table.add_row(Text(one), *map(_percent, values[one]))
+    table = number_table(noun, *found.columns)
+    for name, values in shown.iterrows():
+        table.add_row(Text(str(name)), *map(_percent, values))
+    yield Text(title, "bold")
     yield table
     if len(shown) < len(ordered):
-        yield Text(f"{len(ordered) - len(shown)} more, which are higher, with --all", "dim")
+        yield Text(f"{len(ordered) - len(shown)} more, with higher values: --all shows them.", "dim")
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+def _percent(value: float) -> str:
+    return "-" if value != value else f"{100 * value:.1f}"  # NaN differs from itself

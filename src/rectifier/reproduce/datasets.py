@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from rectifier._base import check
 from rectifier.data.sources import data_root, open_data
 from rectifier.report.layout import COLOURS, GRID, INK, light_grid, plain, save_figure
-from rectifier.report.profile.counts import Imbalance, Profile, profile, ratio_text
+from rectifier.report.profile.counts import DataProfile, Imbalance, profile, ratio_text
 from rectifier.report.published import published_data, published_ratio
 from rectifier.reproduce.views import markdown_table
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def describe(
-    specs: Sequence[str], root: str | None, facts: Callable[[Profile], T], before: Mapping[str, T]
+    specs: Sequence[str], root: str | None, facts: Callable[[DataProfile], T], before: Mapping[str, T]
 ) -> tuple[dict[str, T], dict[str, str]]:
     """Return facts of data that is here, or was here before, and how to get the rest."""
     here, not_here = look(specs, root)
@@ -35,9 +35,9 @@ def describe(
     return {spec: known[spec] for spec in specs if spec in known}, missing
 
 
-def look(specs: Sequence[str], root: str | None) -> tuple[dict[str, Profile], dict[str, str]]:
+def look(specs: Sequence[str], root: str | None) -> tuple[dict[str, DataProfile], dict[str, str]]:
     """Return the profiles of the training parts of data that is here, and how to get what is not."""
-    here: dict[str, Profile] = {}
+    here: dict[str, DataProfile] = {}
     not_here: dict[str, str] = {}
     for spec in specs:
         try:
@@ -92,7 +92,7 @@ class DataFacts(TypedDict):
     notes: list[str]
 
 
-def facts_of(found: Profile, root: str | None = None) -> DataFacts:
+def facts_of(found: DataProfile, root: str | None = None) -> DataFacts:
     """Return what a table says of a data set, as values for JSON."""
     numbers = [label["classes"] for label in found["labels"].values()]
     groups = found.get("groups", {})
@@ -178,7 +178,7 @@ _WIDTH = 10.0  # inches
 _FEW_POWERS = 300  # up to this ratio powers of ten alone are too few ticks
 
 
-def sorted_sizes(found: Profile) -> dict[str, list[int]]:
+def sorted_sizes(found: DataProfile) -> dict[str, list[int]]:
     """Return the class sizes of each label, the largest first."""
     return {name: sorted(label["counts"].values(), reverse=True) for name, label in found["labels"].items()}
 

@@ -7,7 +7,7 @@ from itertools import chain, count, takewhile
 from pathlib import Path
 
 from rectifier._base import check, console
-from rectifier.training.run.atomic import read_json, write_json
+from rectifier._base.files import read_json, write_json
 from rectifier.training.run.folder import Run
 
 

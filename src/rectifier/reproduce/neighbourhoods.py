@@ -15,7 +15,8 @@ from rectifier.labels import columns
 from rectifier.report.layout import COLOURS, INK, plain, save_figure
 from rectifier.training.engine.devices import make_fabric
 from rectifier.training.engine.predict import predict
-from rectifier.training.job import open_for_training, prepare
+from rectifier.training.job import RunSpec, engine_options, open_jobs
+from rectifier.training.predict import load_network
 from rectifier.training.run.folder import Run
 
 NEIGHBOURS = 10
@@ -121,10 +122,9 @@ def features_of(run: Run, data_root: str | None = None) -> tuple[Tensor, Tensor]
 
 def _seen_again(run: Run, data_root: str | None) -> Tensor:
     config = replace(run.config, data_root=data_root or run.config.data_root, devices=1, nodes=1)
-    fabric = make_fabric(config, alone=True)
-    job = prepare(fabric, config, open_for_training(config))
-    job.network.load_state_dict(run.weights())
-    _, features = predict(fabric, job.network.to(fabric.device), job.held_out(fabric, "test"))
+    fabric = make_fabric(engine_options(config), alone=True)
+    [job] = open_jobs([RunSpec(str(run.path), config, run.path)])
+    _, features = predict(fabric, load_network(run).to(fabric.device), job.held_out(fabric, "test"))
     return cast(Tensor, features)
 
 

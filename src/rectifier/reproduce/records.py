@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rectifier._base import check
+from rectifier._base.files import read_json, write_bytes
 from rectifier.evaluation.scoring import RULES
 from rectifier.training.config import Config
 from rectifier.training.finish import blind_labels
-from rectifier.training.run.atomic import read_json, write_bytes
 from rectifier.training.run.folder import Run
 
 Record = dict[str, Any]
@@ -165,7 +165,7 @@ def write_results(path: Path, facts: Mapping[str, Any], lists: Mapping[str, Iter
     path.parent.mkdir(parents=True, exist_ok=True)
     head = "{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in facts.items())
     bodies = [f' "{name}": [\n  {_lines(records)}\n ]' for name, records in lists.items()]
-    write_bytes(path, (",\n".join([head, *bodies]) + "\n}\n").encode())
+    write_bytes(path, (",\n".join([head, *bodies]) + "\n}\n").encode(), durable=True)
 
 
 def _text(value: Any, depth: int = 1) -> str:

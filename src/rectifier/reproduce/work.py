@@ -21,7 +21,8 @@ from rectifier.reproduce.request import Request, only_what_each_has, with_text
 from rectifier.reproduce.views import headline
 from rectifier.training import data_settings, fingerprints
 from rectifier.training.config import Config
-from rectifier.training.many import Planned, RunGroup, missing_groups, train_group
+from rectifier.training.job import RunSpec
+from rectifier.training.many import train_groups
 from rectifier.training.run.folder import Run
 
 CHOICE_SEEDS = (1_000, 1_001)
@@ -180,14 +181,13 @@ class _Work:
         missing = {key: config for key, config in wanted.items() if not self._ledger.knows(key, scored)}
         self._train([self._planned(key, config) for key, config in missing.items()], scored)
 
-    def _train(self, planned: Sequence[Planned], scored: bool = True) -> None:
+    def _train(self, planned: Sequence[RunSpec], scored: bool = True) -> None:
         """Train what is not finished, and record what is; a run that diverges is recorded as one that did."""
         for run in planned:
             if Run(run.folder).is_finished:
                 self._ledger.keep(record_of(Run(run.folder)), scored)
-        for group in missing_groups(planned, self._together) if self._request.train else ():
-            reasons = _trained_or_why_not(group)
-            for run in group.runs:
+        for group, reasons in train_groups(planned, self._together) if self._request.train else ():
+            for run in group:
                 self._ledger.keep(_record(run, reasons), scored)
             self._write()
 
@@ -208,7 +208,7 @@ class _Work:
 
     def _fingerprints(self, config: Config) -> frozenset[str] | None:
         """Return the fingerprints that a run's data could have, or None where the data is not here."""
-        told = f"{data_settings(config)} {config.seed if config.resplit else ''}"
+        told = data_settings(config)
         if told not in self._prints:
             try:
                 self._prints[told] = fingerprints(config)
@@ -216,14 +216,14 @@ class _Work:
                 self._prints[told] = None
         return self._prints[told]
 
-    def _planned(self, key: str, config: Config) -> Planned:
+    def _planned(self, key: str, config: Config) -> RunSpec:
         varied = {name: value for name, value in config.identity().items() if name in self._varied}
         told = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
         name = f"{config.method}{told} on {config.network}, seed {config.seed}"
         folder = self._request.runs / f"{config.method}-{config.network}-{key}"
         there = self._fingerprints(config) if self._request.train and folder.exists() else None
         where = self._again.folder(key, folder, there) if self._again else folder_of(folder, there)
-        return Planned(name, config, where)
+        return RunSpec(name, config, where)
 
     # Beside runs.
 
@@ -324,16 +324,7 @@ class _Work:
         }
 
 
-def _trained_or_why_not(group: RunGroup) -> list[str]:
-    """Train a group; return what runs died of that diverged, which keeps no other from its own."""
-    try:
-        train_group(group)
-    except FloatingPointError as error:
-        return str(error).splitlines()
-    return []
-
-
-def _record(run: Planned, reasons: Sequence[str]) -> Record:
+def _record(run: RunSpec, reasons: Sequence[str]) -> Record:
     """Return the record of a run that has been trained, to its end or until it diverged."""
     trained = Run(run.folder)
     if trained.is_finished or not reasons:

@@ -1,4 +1,4 @@
-"""train: from a config to a finished run, or several side by side."""
+"""Train networks: from a config to a finished run, or several runs side by side."""
 
 from __future__ import annotations
 
@@ -6,46 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rectifier.training.job import data_settings, fingerprints, open_for_training, store_folder
-    from rectifier.training.start import (
-        TOGETHER,
-        BusyError,
-        Wanted,
-        begun_run,
-        diverged_at_the_end,
-        resume,
-        shared_settings,
-        train,
-        train_together,
-        validate_before_training,
-        why_not_together,
-    )
+    from rectifier.training.job import RunSpec
+    from rectifier.training.many import train_together
+    from rectifier.training.opening import data_settings, fingerprints
+    from rectifier.training.start import BusyError, resume, train
 
-__all__ = [
-    "TOGETHER",
-    "BusyError",
-    "Wanted",
-    "begun_run",
-    "data_settings",
-    "diverged_at_the_end",
-    "fingerprints",
-    "open_for_training",
-    "resume",
-    "shared_settings",
-    "store_folder",
-    "train",
-    "train_together",
-    "validate_before_training",
-    "why_not_together",
-]
+__all__ = ["BusyError", "RunSpec", "data_settings", "fingerprints", "resume", "train", "train_together"]
 
-_HOMES = dict.fromkeys(__all__, "start") | dict.fromkeys(
-    ("data_settings", "fingerprints", "open_for_training", "store_folder"), "job"
-)
+# A name is imported on first use, so that the command line reads ``settings`` without waiting for torch.
+_MODULES = {
+    "job": ["RunSpec"],
+    "many": ["train_together"],
+    "opening": ["data_settings", "fingerprints"],
+    "start": ["BusyError", "resume", "train"],
+}
+_HOMES = {name: f"rectifier.training.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Import a name on first use: the command line reads ``settings`` without waiting for torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rectifier.training' has no attribute {name!r}")
-    return getattr(import_module(f"rectifier.training.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

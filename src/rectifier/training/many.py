@@ -1,48 +1,42 @@
-"""Runs to compare: those that are there, and those that are missing, which are trained."""
+"""Train several runs: plan them, check them all, and train the missing ones, side by side where that is faster."""
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from rectifier._base import check, console
-from rectifier._base import files as atomic
-from rectifier.training import (
-    TOGETHER,
-    BusyError,
-    Wanted,
-    begun_run,
-    data_settings,
-    diverged_at_the_end,
-    resume,
-    shared_settings,
-    train,
-    train_together,
-    validate_before_training,
-    why_not_together,
-)
+from rectifier._base.files import claimed
+from rectifier.methods import find_method
 from rectifier.training.config import Config
-from rectifier.training.engine.devices import is_first_process
+from rectifier.training.engine.devices import accelerator_of, is_first_process
+from rectifier.training.job import Job, RunSpec, engine_options, open_jobs, prepare
 from rectifier.training.run.folder import Run
+from rectifier.training.start import BusyError, resume, train, train_specs
 
+TOGETHER = 8
+"""How many runs are trained side by side: with more, an H200 gains little."""
 
-@dataclass(frozen=True)
-class Planned:
-    """A run that shall be there."""
-
-    name: str
-    config: Config
-    folder: Path
+OWN = (
+    *("seed", "method", "method_options", "network_options", "epochs", "optimizer", "lr", "momentum", "nesterov"),
+    *("weight_decay", "schedule", "milestones", "decay", "warmup", "clip", "accumulate", "validate_every", "patience"),
+    *("select", "tensorboard", "features"),
+)
+"""The settings in which runs side by side may differ. They share the rest, because they share pixels and devices."""
 
 
 def plan(
     config: Config, methods: Sequence[str], seeds: int | Sequence[int], out: str | Path, *, resplit: bool = False
-) -> list[Planned]:
-    """List a run for each method and seed, all else as in ``config``.
+) -> list[RunSpec]:
+    """List a run for each method and seed, with all other settings from ``config``.
 
-    A method may carry options: ``crl:eta=0.5:kappa=10``. ``resplit`` draws the data's split anew with each seed.
+    A method may have options: ``crl:eta=0.5:kappa=10``. ``resplit`` draws a new split of the data for each seed.
 
     >>> [run.folder.name for run in plan(Config("digits"), ["ce", "crl:eta=0.5"], 2, "out")]
     ['ce-seed0', 'ce-seed1', 'crl-eta-0.5-seed0', 'crl-eta-0.5-seed1']
@@ -51,86 +45,183 @@ def plan(
     if not methods or not numbers:
         check.fail("a comparison", "of at least one method and one seed", f"{len(methods)} and {len(numbers)}")
     planned = []
-    for spec in dict.fromkeys(methods):
-        chosen = config.with_settings({"method": spec})
+    for method in dict.fromkeys(methods):
+        chosen = config.with_settings({"method": method}).anchored()
+        name = re.sub(r"[^\w.+-]+", "-", method)
         for seed in numbers:
             seeded = replace(chosen, seed=seed, resplit=resplit or chosen.resplit)
-            name = re.sub(r"[^\w.+-]+", "-", spec)
-            planned.append(
-                Planned(f"{spec}, seed {seed}", seeded.anchored(), Path(out) / "runs" / f"{name}-seed{seed}")
-            )
+            planned.append(RunSpec(f"{method}, seed {seed}", seeded, Path(out) / "runs" / f"{name}-seed{seed}"))
     return planned
 
 
-def train_missing(planned: Sequence[Planned], together: int | None = None) -> list[Run]:
-    """Train what is not there, go on with what is not finished, leave alone what is; return all.
+def train_missing(planned: Sequence[RunSpec], together: int | None = None) -> list[Run]:
+    """Train the runs that are missing, resume the unfinished ones, and return all of them.
 
-    Runs are trained side by side, ``together`` at a time, where that is faster: by default as many as a GPU gains from.
-    The results are those of runs alone, up to rounding.
+    ``together`` runs are trained side by side where that is faster: by default as many as a GPU gains from. The results
+    are those of single runs, up to rounding. Runs that diverge are reported at the end, when the others are finished.
     """
-    with diverged_at_the_end() as diverged:
-        for group in missing_groups(planned, together):
-            with diverged():
-                train_group(group)
+    complaints = [complaint for _, found in train_groups(planned, together) for complaint in found]
+    if complaints:
+        raise FloatingPointError("\n".join(complaints))
     return [Run.open(run.folder) for run in planned]
 
 
-@dataclass(frozen=True)
-class RunGroup:
-    """Missing runs that are trained at the same time, and how they are announced."""
-
-    runs: list[Planned]
-    title: str
-
-
-def missing_groups(planned: Sequence[Planned], together: int | None = None) -> list[RunGroup]:
-    """Return what is not there or not finished, in groups that are trained side by side."""
-    missing = [run for run in planned if not _is_finished(run)]  # every folder is looked at before anything is trained
-    if len(missing) > 1 and is_first_process():
-        for alike in _by_data(missing):
-            validate_before_training(alike)
-    done, groups = 0, []
-    for runs in _side_by_side(missing, together):
-        done += len(runs)
-        groups.append(RunGroup(runs, f"[{done}/{len(missing)}] {_joined_name(runs)}"))
-    return groups
-
-
-def train_group(group: RunGroup) -> None:
-    """Train a group of runs, or go on with those that are begun; what another process trains is waited for."""
-    while missing := [run for run in group.runs if not Run(run.folder).is_finished]:
+def train_groups(planned: Sequence[RunSpec], together: int | None = None) -> Iterator[tuple[list[RunSpec], list[str]]]:
+    """Train missing runs in groups; yield each trained group, with the errors of its runs that diverged."""
+    missing = [run for run in planned if not _is_finished(run)]  # checks every folder before the first training
+    jobs = validate_before_training(missing) if len(missing) > 1 and is_first_process() else {}
+    done = 0
+    for group in _side_by_side(missing, together):
+        done += len(group)
+        complaints: list[str] = []
         try:
-            _train_now(missing, group.title)
+            _train_group(group, f"[{done}/{len(missing)}] {group_name(group)}", jobs)
+        except FloatingPointError as error:
+            complaints = str(error).splitlines()
+        for run in group:
+            jobs.pop(run.folder, None)
+        yield group, complaints
+
+
+def validate_before_training(specs: Sequence[RunSpec]) -> dict[Path, Job]:
+    """Find what is wrong with any run before the first is trained; return the jobs by folder.
+
+    Data that runs share is opened once. Samplers are tried for one seed of each kind of run.
+    """
+    jobs = open_jobs(specs)
+    kinds = {repr({**job.config.as_dict(), "seed": 0}): job for job in jobs}
+    for job in kinds.values():
+        job.sampler(job.options.processes)
+    return {job.spec.folder: job for job in jobs}
+
+
+def _train_group(group: Sequence[RunSpec], title: str, jobs: Mapping[Path, Job]) -> None:
+    """Train or resume the runs of a group. A run that another process trains is waited for."""
+    while missing := [run for run in group if not Run(run.folder).is_finished]:
+        try:
+            _train_now(missing, title, jobs)
             break
         except BusyError as busy:
             console.say(f"{busy} Waiting for it.")
-            with atomic.claimed(busy.folder, wait=True):
+            with claimed(busy.folder, wait=True):
                 pass
 
 
-def _train_now(runs: Sequence[Planned], title: str) -> None:
+def _train_now(runs: Sequence[RunSpec], title: str, jobs: Mapping[Path, Job]) -> None:
     first, *others = runs
     if others:
-        train_together([Wanted(run.config, run.folder) for run in runs], title=title)
+        known = [jobs[run.folder] for run in runs if run.folder in jobs]
+        train_together(runs, title=title, jobs=known if len(known) == len(runs) else None)
     elif (first.folder / "config.json").is_file():
-        resume(first.folder, title=title)
+        resume(first.folder, title=title, job=jobs.get(first.folder))
     else:
-        train(first.config, first.folder, title=title)
+        train(first.config, first.folder, title=title, job=jobs.get(first.folder))
 
 
-def _by_data(missing: Sequence[Planned]) -> list[list[Config]]:
-    """Put configs together whose data is the same."""
-    alike: dict[str, list[Config]] = {}
-    for run in missing:
-        alike.setdefault(data_settings(run.config), []).append(run.config)
-    return list(alike.values())
+def train_together(
+    specs: Sequence[RunSpec], *, title: str | None = None, jobs: Sequence[Job] | None = None
+) -> list[Run]:
+    """Train or resume runs on the same data side by side on one device, and return them finished.
+
+    They may differ in the settings ``OWN``. Each run ends as if it were alone, up to rounding. Runs that do not fit
+    into the device's memory together are trained in two halves.
+    """
+    if jobs is None:  # else their configs are checked
+        specs = [replace(spec, config=spec.config.anchored()) for spec in specs]
+    _check_alike(specs)
+    _check_folders(specs)
+    title = title or group_name(specs)
+    if not _fits_together(specs, title, jobs):
+        half = len(specs) // 2
+        console.say(f"{len(specs)} runs do not fit into memory together: first {half}, then {len(specs) - half}.")
+        gc.collect()
+        # The first attempt may have changed the objectives.
+        fresh = None if jobs is None else [prepare(job.spec, job.data, job.normalisation) for job in jobs]
+        complaints = []
+        for number, part in enumerate((slice(half), slice(half, None)), 1):
+            try:
+                train_together(specs[part], title=f"{title}, part {number} of 2", jobs=fresh and fresh[part])
+            except FloatingPointError as error:
+                complaints.append(str(error))
+        if complaints:
+            raise FloatingPointError("\n".join(complaints))
+    return [Run.open(spec.folder) for spec in specs]
 
 
-def _side_by_side(missing: Sequence[Planned], together: int | None) -> list[list[Planned]]:
+def _fits_together(specs: Sequence[RunSpec], title: str, jobs: Sequence[Job] | None) -> bool:
+    try:
+        train_specs(specs, title, jobs)
+    except torch.OutOfMemoryError:
+        if len(specs) == 1:
+            raise
+        return False
+    return True
+
+
+def shared_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that runs side by side have in common."""
+    return {key: value for key, value in config.as_dict().items() if key not in OWN}
+
+
+def why_not_together(config: Config) -> str | None:
+    """Say why a run is not trained side by side with others, or None."""
+    reasons = {
+        "training side by side is faster only on a GPU": accelerator_of(engine_options(config)) != "cuda",
+        "steps are not captured": config.step == "eager" or config.precision == "16",
+    }
+    return _why_never_together(config) or next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _why_never_together(config: Config) -> str | None:
+    reasons = {
+        "each run has several devices of its own": config.devices * config.nodes > 1,
+        "each seed has a split of its own": config.resplit,
+        f"{config.method} trains no network": find_method(config.method).features is not None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _check_alike(specs: Sequence[RunSpec]) -> None:
+    """Refuse runs that cannot be trained side by side."""
+    if not specs:
+        check.fail("runs that are trained together", "at least one", "none")
+    first, *others = [spec.config for spec in specs]
+    common = shared_settings(first)
+    for other in others:
+        settings = shared_settings(other)
+        if differ := [key for key, value in common.items() if settings[key] != value]:
+            raise ValueError(f"Runs that are trained together must have the same {', '.join(differ)}.")
+        if reason := _why_never_together(first) or _why_never_together(other):
+            raise ValueError(f"These runs cannot be trained together: {reason}.")
+
+
+def _check_folders(specs: Sequence[RunSpec]) -> None:
+    """Refuse a folder that two runs would share, or that holds another run."""
+    folders = [spec.folder.resolve() for spec in specs]
+    for spec, folder in zip(specs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise ValueError(f"{spec.folder} is the folder of two runs. Each run needs its own.")
+        _is_finished(spec)
+
+
+def _is_finished(spec: RunSpec) -> bool:
+    """Say whether the folder of a spec holds the finished run; refuse a folder with another run or other files."""
+    run = Run(spec.folder)
+    if not (run.path / "config.json").is_file():
+        Run.check_free(run.path, spec.config)
+        return False
+    theirs, ours = ({**c.identity(), "seed": c.seed, "data": c.data} for c in (run.config, spec.config))
+    if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+        listed = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
+        raise ValueError(f"{run.path} holds another run ({listed}). Choose another folder.")
+    return run.is_finished
+
+
+def _side_by_side(missing: Sequence[RunSpec], together: int | None) -> list[list[RunSpec]]:
     """Put runs into groups that are trained at the same time."""
     if together is not None and not check.is_count(together):
         check.fail("together", "a positive integer", repr(together))
-    alike: dict[str, list[Planned]] = {}
+    alike: dict[str, list[RunSpec]] = {}
     reasons: dict[str, None] = {}
     for run in missing:
         reason = why_not_together(run.config)
@@ -143,14 +234,14 @@ def _side_by_side(missing: Sequence[Planned], together: int | None) -> list[list
     return [group for runs in alike.values() for group in _even_groups(runs, together or TOGETHER)]
 
 
-def _even_groups(runs: list[Planned], largest: int) -> Iterator[list[Planned]]:
-    """Yield groups of about the same size: ten runs, eight at most at a time, are two times five."""
+def _even_groups(runs: list[RunSpec], largest: int) -> Iterator[list[RunSpec]]:
+    """Yield groups of about the same size: ten runs, at most eight at a time, become two groups of five."""
     groups = -(-len(runs) // largest)
     for i in range(groups):
         yield runs[i * len(runs) // groups : (i + 1) * len(runs) // groups]
 
 
-def _joined_name(group: Sequence[Planned]) -> str:
+def group_name(group: Sequence[RunSpec]) -> str:
     """Return a name for runs side by side: each method with its seeds."""
     if len(group) == 1:
         return group[0].name
@@ -158,9 +249,3 @@ def _joined_name(group: Sequence[Planned]) -> str:
     for run in group:
         seeds.setdefault(run.name.rpartition(", ")[0], []).append(str(run.config.seed))
     return "; ".join(f"{name}, seeds {' '.join(numbers)}" for name, numbers in seeds.items())
-
-
-def _is_finished(planned: Planned) -> bool:
-    """Say whether a planned run is there and done; a folder that holds another run is refused."""
-    run = begun_run(planned.config, planned.folder)
-    return run is not None and run.is_finished

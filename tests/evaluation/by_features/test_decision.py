@@ -10,18 +10,11 @@ from torch.nn.functional import normalize
 
 import oracles
 from rectifier import LabelSpace, class_balanced_accuracy
-from rectifier.evaluation.by_features.decision import (
-    DECISIONS,
-    NEARESTS,
-    ClusterDecision,
-    Decision,
-    NeighbourDecision,
-    SVMDecision,
-)
+from rectifier.evaluation.by_features import DECISIONS, ClusterDecision, Decision, NeighbourDecision, SVMDecision
+from rectifier.evaluation.by_features.clusters import NEARESTS, NEVER, cluster_label_scores
 from rectifier.evaluation.by_features.neighbours import KS, choose_k, neighbour_scores
-from rectifier.evaluation.by_features.svm import linear_svm_scores
 from rectifier.labels.columns import argmax
-from rectifier.samplers.lmle.clusters import NEVER, cluster_label_scores, cluster_labels
+from rectifier.samplers.lmle.clusters import cluster_labels
 
 LAYOUTS = [[4], [2] * 40, [2, 7, 3]]
 every = pytest.mark.parametrize("name", list(DECISIONS))
@@ -83,9 +76,9 @@ def test_neighbours_are_the_direct_call(sizes: list[int], unit: bool) -> None:
     features, targets, space = case(sizes)
     found = NeighbourDecision.fit(features[:80], targets[:80], space, features[80:], targets[80:], unit=unit)
     ready = normalize(features, dim=-1).half() if unit else features
-    k = choose_k(ready[80:], targets[80:], ready[:80], targets[:80], space)
+    k = choose_k(ready[80:], targets[80:], ready[:80], targets[:80], space.sizes, KS)
     assert found.k == k
-    expected = neighbour_scores(ready[80:], ready[:80], targets[:80], space, k)
+    expected = neighbour_scores(ready[80:], ready[:80], targets[:80], space.sizes, k)
     assert torch.equal(found(features[80:]), expected)
     slow = oracles.neighbour_scores(ready[80:90].double(), ready[:80].double(), targets[:80], sizes, k)
     torch.testing.assert_close(found(features[80:90]), slow)
@@ -99,7 +92,7 @@ def test_float16_changes_hardly_a_decision() -> None:
     features, targets, space = case([2, 7, 3], samples=2000, noise=2.0)
     found = NeighbourDecision.fit(features[:1500], targets[:1500], space, features[1500:], targets[1500:])
     exact = normalize(features, dim=-1)
-    scores = neighbour_scores(exact[1500:], exact[:1500], targets[:1500], space, found.k)
+    scores = neighbour_scores(exact[1500:], exact[:1500], targets[:1500], space.sizes, found.k)
     same = argmax(found(features[1500:]), space.sizes) == argmax(scores, space.sizes)
     assert same.float().mean() > 0.99
 
@@ -138,7 +131,7 @@ def test_clusters_are_the_direct_call(sizes: list[int], shared: bool) -> None:
     found = ClusterDecision.fit(features[:80], targets[:80], space, features[80:], targets[80:], size=8, seed=2)
     unit = normalize(features, dim=-1)
     clusters = cluster_labels(unit[:80], targets[:80], size=8, seed=2)  # so few samples are all looked at
-    scores = cluster_label_scores(unit[80:], clusters, space, found.nearest)
+    scores = cluster_label_scores(unit[80:], clusters, space.sizes, found.nearest)
     assert torch.equal(found(features[80:]), scores)
     assert found.clusters == tuple(len(own.class_of) for own in clusters)
     a = len(sizes) - 1
@@ -167,13 +160,19 @@ def test_nearest_is_chosen_on_validation() -> None:
     assert sparse.nearest <= sum(sparse.clusters)
 
 
+@pytest.mark.parametrize("nearests", [(2, 3), (3, 2)])
+def test_the_smallest_of_equally_good_numbers_of_centres_is_chosen(nearests: tuple[int, ...]) -> None:
+    features, targets, space = case([2], noise=0.01, missing=0.0)
+    found = ClusterDecision.fit(features, targets, space, features, targets, size=10, nearests=nearests)
+    assert found.nearest == 2
+
+
 @pytest.mark.parametrize("sizes", LAYOUTS)
 @pytest.mark.parametrize("shared", [True, False])
-def test_machines_are_the_direct_call(sizes: list[int], shared: bool) -> None:
+def test_machines_are_linear_and_contain_the_scaling(sizes: list[int], shared: bool) -> None:
     features, targets, space = case(sizes, shared)
     found = SVMDecision.fit(features[:80], targets[:80], space, features[80:], targets[80:], strength=0.3)
-    scores = linear_svm_scores(features[:80], targets[:80], features[80:], space, strength=0.3)
-    assert torch.equal(found(features[80:]), scores)
+    scores = found(features[80:])
     for a in (0, len(sizes) - 1):
         column = space.offsets[a]
         x = features[80] if shared else features[80, a]
@@ -184,7 +183,7 @@ def test_machines_are_the_direct_call(sizes: list[int], shared: bool) -> None:
 
 
 @every
-def test_what_nobody_has_is_scored_all_the_same(name: str) -> None:
+def test_labels_and_classes_without_samples_are_scored(name: str) -> None:
     features, targets, _ = case([3], missing=0.0)
     space = LabelSpace.from_sizes([5, 2, 2])
     several = torch.cat([targets, torch.full_like(targets, -1), torch.zeros_like(targets)], 1)
@@ -212,9 +211,13 @@ def test_wrong_input(name: str) -> None:
         decision.fit(features, targets, space, features, targets * 0 - 1)
     with pytest.raises(ValueError, match=r"targets of label 'label0' to be below 2"):
         decision.fit(features, targets + 2, space, features, targets)
+    for wrong in (torch.nan, torch.inf):
+        broken = torch.where(torch.eye(120, 1).bool(), wrong, features)
+        with pytest.raises(ValueError, match=r"validation_features to be finite, but got NaN or infinity"):
+            decision.fit(features, targets, space, broken, targets)
     found = decision.fit(features, targets, space, features, targets)
     for wrong in (features[:, :3], features[:, None], features.long()):
-        with pytest.raises(ValueError, match=r"features to be floating point of shape \(N, 12\), as they were fitted"):
+        with pytest.raises(ValueError, match=r"features to be floating point of shape \(N, 12\), as in fit"):
             found(wrong)
     state = found.state()
     del state["sizes"]
@@ -229,5 +232,6 @@ def test_wrong_options() -> None:
         ClusterDecision.fit(*parts, nearests=(0,))
     with pytest.raises(ValueError, match=r"strength to be a positive number"):
         SVMDecision.fit(*parts, strength=0)
-    with pytest.raises(ValueError, match=r"k to be a positive integer"):
-        NeighbourDecision.fit(*parts, ks=())
+    for ks in ((), (1, 0)):
+        with pytest.raises(ValueError, match=r"ks to be positive integers, at least one"):
+            NeighbourDecision.fit(*parts, ks=ks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor
 import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_balanced_accuracy, class_counts
+from rectifier.evaluation.metrics.catalogue import METRICS
 from rectifier.evaluation.metrics.confusion import ClassScores, confusion_counts
 from rectifier.evaluation.metrics.ranking import (
     average_precision,
@@ -24,7 +26,8 @@ from rectifier.evaluation.metrics.ranking import (
     top_k_sensitivity,
 )
 from rectifier.evaluation.metrics.score import score
-from rectifier.evaluation.rules.offsets import prior_offsets
+from rectifier.evaluation.rows import as_rows, nest
+from rectifier.evaluation.rules.prior import prior_offsets
 from rectifier.labels.columns import argmax, softmax
 
 
@@ -173,6 +176,13 @@ def test_groups_of_binary_labels() -> None:
 SPACE = LabelSpace.from_names({"kind": ["a", "b"], "shade": ["x", "y", "z", "w"]})
 
 
+def scored(logits: Tensor, targets: Tensor, space: LabelSpace, **options: Any) -> dict[str, Any]:
+    """Return the scores as metrics.json nests them."""
+    rows = as_rows(("test", "argmax", *row) for row in score(logits, targets, space, **options))
+    found: dict[str, Any] = nest(rows)["test"]["rules"]["argmax"]
+    return found
+
+
 def example() -> tuple[Tensor, Tensor, list[Tensor]]:
     batch = make_batch([2, 4], 200, missing=0.1, skew=3.0)
     return batch.logits, batch.targets, class_counts(batch.targets, SPACE)
@@ -180,7 +190,7 @@ def example() -> tuple[Tensor, Tensor, list[Tensor]]:
 
 def test_score_holds_all_metrics_in_strict_json() -> None:
     logits, targets, counts = example()
-    found = score(logits, targets, SPACE, train_counts=counts)
+    found = scored(logits, targets, SPACE, train_counts=counts)
     json.dumps(found, allow_nan=False)
     assert found["class_balanced_accuracy"] == pytest.approx(class_balanced_accuracy(logits, targets, SPACE).item())
     mean = np.mean([found["labels"][name]["class_balanced_accuracy"] for name in SPACE.names])
@@ -192,7 +202,7 @@ def test_score_holds_all_metrics_in_strict_json() -> None:
 def test_absent_classes_are_shown_and_left_out() -> None:
     logits = torch.tensor([[2.0, 0.0, 1.0], [2.0, 0.0, 1.0]])
     space = LabelSpace.from_names({"kind": ["a", "b", "c"]})
-    found = score(logits, torch.tensor([[0], [2]]), space, train_counts=[torch.tensor([500, 50, 5])])
+    found = scored(logits, torch.tensor([[0], [2]]), space, train_counts=[torch.tensor([500, 50, 5])])
     assert found["absent"] == 1
     assert found["labels"]["kind"]["sensitivity"] == {"a": 1.0, "b": None, "c": 0.0}
     assert (found["many"], found["medium"], found["few"]) == (1.0, None, 0.0)
@@ -203,33 +213,33 @@ def test_absent_classes_are_shown_and_left_out() -> None:
 @pytest.mark.parametrize(("count", "shots"), [(101, "many"), (100, "medium"), (20, "medium"), (19, "few")])
 def test_the_borders_of_many_and_few(count: int, shots: str) -> None:
     space = LabelSpace.from_names({"kind": ["a"]})
-    found = score(torch.zeros(1, 1), torch.tensor([[0]]), space, train_counts=[torch.tensor([count])])
+    found = scored(torch.zeros(1, 1), torch.tensor([[0]]), space, train_counts=[torch.tensor([count])])
     assert {name for name in ("many", "medium", "few") if found[name] is not None} == {shots}
 
 
 def test_a_rule_is_its_offsets() -> None:
     logits, targets, counts = example()
     offsets = prior_offsets(counts)
-    found = score(logits, targets, SPACE, train_counts=counts, offsets=offsets)
-    again = score(logits + offsets, targets, SPACE, train_counts=counts)
+    found = scored(logits, targets, SPACE, train_counts=counts, offsets=offsets)
+    again = scored(logits + offsets, targets, SPACE, train_counts=counts)
     assert found["class_balanced_accuracy"] == pytest.approx(again["class_balanced_accuracy"])
     assert (
         found["class_balanced_accuracy"]
-        != score(logits, targets, SPACE, train_counts=counts)["class_balanced_accuracy"]
+        != scored(logits, targets, SPACE, train_counts=counts)["class_balanced_accuracy"]
     )
 
 
 def test_calibrated_logits_are_beliefs_and_not_decisions() -> None:
     logits, targets, counts = example()
-    plain = score(logits, targets, SPACE, train_counts=counts)
-    both = score(logits, targets, SPACE, train_counts=counts, calibrated=-logits)
+    plain = scored(logits, targets, SPACE, train_counts=counts)
+    both = scored(logits, targets, SPACE, train_counts=counts, calibrated=-logits)
     more = {"calibrated_nll", "calibrated_expected_calibration_error"}
     assert set(both) - set(plain) == more
     assert {key: value for key, value in both.items() if key not in {*more, "labels"}} == {
         key: value for key, value in plain.items() if key != "labels"
     }
     assert both["calibrated_nll"] != plain["nll"]
-    same = score(logits, targets, SPACE, train_counts=counts, calibrated=logits)
+    same = scored(logits, targets, SPACE, train_counts=counts, calibrated=logits)
     assert same["calibrated_nll"] == plain["nll"]
     assert same["calibrated_expected_calibration_error"] == plain["expected_calibration_error"]
     assert more <= set(both["labels"]["kind"])
@@ -240,17 +250,53 @@ def test_groups_are_scored_where_names_tell_them() -> None:
     space = LabelSpace.from_names({name: ["no", "yes"] for name in names})
     g = torch.Generator().manual_seed(0)
     logits, targets = torch.randn(20, 8, generator=g), torch.randint(0, 2, (20, 4), generator=g)
-    found = score(logits, targets, space, train_counts=class_counts(targets, space))
+    found = scored(logits, targets, space, train_counts=class_counts(targets, space))
     assert found["group_top5"] == {"texture": 1.0, "style": 1.0}  # five of two are all
 
 
-def test_nothing_to_score() -> None:
+def test_nothing_to_scored() -> None:
     space = LabelSpace.from_names({"kind": ["a", "b"]})
-    found = score(torch.zeros(2, 2), torch.tensor([[-1], [-1]]), space, train_counts=[torch.tensor([1, 1])])
+    found = scored(torch.zeros(2, 2), torch.tensor([[-1], [-1]]), space, train_counts=[torch.tensor([1, 1])])
     assert found["class_balanced_accuracy"] is None
     assert not any(isinstance(value, float) and math.isnan(value) for value in found.values())
 
 
 def test_counts_of_another_space() -> None:
     with pytest.raises(ValueError, match="train_counts to be a count for each of the 6 classes, but got 2"):
-        score(torch.zeros(1, 6), torch.tensor([[0, 0]]), SPACE, train_counts=[torch.tensor([1, 1])])
+        scored(torch.zeros(1, 6), torch.tensor([[0, 0]]), SPACE, train_counts=[torch.tensor([1, 1])])
+
+
+@pytest.mark.parametrize("offsets", [None, torch.zeros(4), prior_offsets(torch.tensor([9, 9, 9, 9]))])
+def test_the_first_class_wins_a_tie(offsets: Tensor | None) -> None:
+    """Of four equal scores, whether logits tie or logits with offsets."""
+    space = LabelSpace.from_sizes([4])
+    logits, targets, counts = torch.full((4, 4), 0.3), torch.arange(4)[:, None], [torch.tensor([9, 9, 9, 9])]
+    found = scored(logits, targets, space, train_counts=counts, offsets=offsets)
+    assert found["labels"]["label0"]["sensitivity"] == {"0": 1.0, "1": 0.0, "2": 0.0, "3": 0.0}
+
+
+def test_offsets_that_make_a_tie_leave_it_to_the_first_class() -> None:
+    space, counts = LabelSpace.from_sizes([2]), [torch.tensor([5, 5])]
+    for gap, first in ((0.5, 1.0), (0.625, 0.0)):  # exact in binary
+        found = scored(
+            torch.tensor([[1.0, 0.5]]),
+            torch.tensor([[0]]),
+            space,
+            train_counts=counts,
+            offsets=torch.tensor([0.0, gap]),
+        )
+        assert found["labels"]["label0"]["sensitivity"]["0"] == first
+
+
+def test_every_metric_is_in_the_catalogue_at_its_level() -> None:
+    names = ["texture/floral", "texture/striped", "style/chic", "style/retro"]
+    space = LabelSpace.from_names({name: ["no", "yes"] for name in names})
+    logits, targets = torch.randn(20, 8), torch.arange(80).view(20, 4) % 2
+    counts = class_counts(targets, space)
+    found = list(score(logits, targets, space, train_counts=counts, calibrated=logits))
+    levels: dict[str, set[str]] = {}
+    for label, name, metric, _ in found:
+        level = "class" if name else "overall" if label is None else "label" if label in names else "group"
+        levels.setdefault(metric, set()).add(level)
+    assert levels == {key: set(metric.levels) for key, metric in METRICS.items() if key != "rarest"}
+    assert list(dict.fromkeys(metric for _, _, metric, _ in found)) == [key for key in METRICS if key != "rarest"]

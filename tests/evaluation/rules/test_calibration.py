@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -13,10 +12,7 @@ from torch import Tensor
 import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier.evaluation.metrics.ranking import calibration_error
-from rectifier.evaluation.rules.calibration import TEMPERATURES, TemperatureScaling, VectorScaling
-from rectifier.losses.cross_entropy import CrossEntropy
-
-SCALINGS = [TemperatureScaling, VectorScaling]
+from rectifier.evaluation.rules.calibration import TEMPERATURES, TemperatureScaling
 
 
 def decide(scores: Tensor, sizes: list[int]) -> Tensor:
@@ -31,23 +27,18 @@ def calibrated(sizes: list[int], samples: int, seed: int = 0, missing: float = 0
     return batch._replace(targets=torch.where(batch.targets >= 0, torch.cat(drawn, 1), -1))
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-@given(batch=batches(most_labels=4, most_classes=9, most_samples=40))
-def test_what_it_was_fitted_on_is_never_less_likely_than_before(scaling: Any, batch: Batch) -> None:
-    fitted = scaling.fit(batch.logits, batch.targets, batch.sizes)
+@given(batches(most_labels=4, most_classes=9, most_samples=40))
+def test_what_it_was_fitted_on_is_never_less_likely_than_before(batch: Batch) -> None:
+    fitted = TemperatureScaling.fit(batch.logits, batch.targets, batch.sizes)
     before = oracles.negative_log_likelihood(batch.logits, batch.targets, batch.sizes)
     after = oracles.negative_log_likelihood(fitted(batch.logits), batch.targets, batch.sizes)
     assert all(b <= a + 1e-9 * (1 + a) for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_calibrated_logits_are_left_alone(scaling: Any) -> None:
+def test_calibrated_logits_are_left_alone() -> None:
     batch = calibrated([2, 5], 20_000, missing=0.1)
-    fitted = scaling.fit(batch.logits, batch.targets, batch.sizes)
-    scales = fitted.temperatures if scaling is TemperatureScaling else fitted.scales
-    torch.testing.assert_close(scales, torch.ones(len(scales)), atol=0.06, rtol=0)
-    if scaling is VectorScaling:
-        torch.testing.assert_close(fitted.offsets, torch.zeros(7), atol=0.1, rtol=0)
+    fitted = TemperatureScaling.fit(batch.logits, batch.targets, batch.sizes)
+    torch.testing.assert_close(fitted.temperatures, torch.ones(2), atol=0.06, rtol=0)
 
 
 def test_a_temperature_is_found_again_label_by_label() -> None:
@@ -80,70 +71,50 @@ def test_a_temperature_changes_no_decision(batch: Batch) -> None:
     assert torch.equal(decide(fitted(batch.logits), batch.sizes), decide(batch.logits, batch.sizes))
 
 
-@pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
-def test_vector_scaling_ends_where_its_cost_is_flat(penalty: float) -> None:
-    """The cost is strictly convex, so a slope of 0 is the one best place."""
-    batch = make_batch([2, 5], 80, seed=6, missing=0.2)
-    fitted = VectorScaling.fit(batch.logits, batch.targets, batch.sizes, penalty=penalty)
-    scales, offsets = (x.double().requires_grad_() for x in (fitted.scales, fitted.offsets))
-    losses = CrossEntropy()(scales * batch.logits + offsets, batch.targets, (2, 5))
-    cost = losses.sum() + penalty / 2 * ((scales - 1).square().sum() + offsets.square().sum())
-    for slope in torch.autograd.grad(cost, [scales, offsets]):
-        assert slope.abs().max() < 1e-3
-    assert not torch.allclose(fitted.scales, torch.ones(7))
-
-
 def test_labels_are_scaled_independently() -> None:
     batch = make_batch([2, 5], 80, seed=7, missing=0.2)
-    for scaling in (TemperatureScaling, VectorScaling):
-        both = scaling.fit(batch.logits, batch.targets, batch.sizes)(batch.logits)
-        first = scaling.fit(batch.logits[:, :2], batch.targets[:, :1])(batch.logits[:, :2])
-        torch.testing.assert_close(both[:, :2], first, atol=1e-4, rtol=1e-4)
+    both = TemperatureScaling.fit(batch.logits, batch.targets, batch.sizes)(batch.logits)
+    first = TemperatureScaling.fit(batch.logits[:, :2], batch.targets[:, :1])(batch.logits[:, :2])
+    torch.testing.assert_close(both[:, :2], first, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_overconfident_probabilities_become_calibrated(scaling: Any) -> None:
+def test_overconfident_probabilities_become_calibrated() -> None:
     """Fitted on one half, measured on the other."""
     batch = calibrated([4], 8000, seed=8)
     logits = 5 * batch.logits
-    fitted = scaling.fit(logits[:4000], batch.targets[:4000])
+    fitted = TemperatureScaling.fit(logits[:4000], batch.targets[:4000])
     before, after = (float(calibration_error(z[4000:], batch.targets[4000:], (4,))) for z in (logits, fitted(logits)))
     assert before > 0.15
     assert after < 0.04
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_a_label_that_nobody_has_is_not_scaled(scaling: Any) -> None:
+def test_a_label_without_samples_is_not_scaled() -> None:
     batch = make_batch([2, 3], 30, seed=9)
     batch.targets[:, 1] = -1
-    fitted = scaling.fit(batch.logits, batch.targets, [2, 3])
+    fitted = TemperatureScaling.fit(batch.logits, batch.targets, [2, 3])
     torch.testing.assert_close(fitted(batch.logits)[:, 2:], batch.logits[:, 2:])
     assert not torch.allclose(fitted(batch.logits)[:, :2], batch.logits[:, :2])
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_what_is_fitted_can_be_written_down_and_read_again(scaling: Any) -> None:
+def test_what_is_fitted_can_be_written_down_and_read_again() -> None:
     batch = make_batch([2, 5], 60, seed=10)
-    fitted = scaling.fit(batch.logits, batch.targets, batch.sizes)
-    read = scaling.from_dict(json.loads(json.dumps(fitted.as_dict())))
+    fitted = TemperatureScaling.fit(batch.logits, batch.targets, batch.sizes)
+    read = TemperatureScaling.from_dict(json.loads(json.dumps(fitted.as_dict())))
     assert torch.equal(read(batch.logits), fitted(batch.logits))
     assert read.as_dict() == fitted.as_dict()
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_fitting_inside_no_grad_and_on_float32(scaling: Any) -> None:
+def test_fitting_inside_no_grad_and_on_float32() -> None:
     batch = make_batch([2, 5], 60, seed=11)
-    expected = scaling.fit(batch.logits, batch.targets, batch.sizes)(batch.logits)
+    expected = TemperatureScaling.fit(batch.logits, batch.targets, batch.sizes)(batch.logits)
     with torch.no_grad():
-        fitted = scaling.fit(batch.logits.float(), batch.targets, batch.sizes)
+        fitted = TemperatureScaling.fit(batch.logits.float(), batch.targets, batch.sizes)
     assert fitted(batch.logits.float()).dtype == torch.float32
     torch.testing.assert_close(fitted(batch.logits), expected, atol=1e-3, rtol=1e-3)
 
 
 def test_wrong_scalings() -> None:
     logits, targets = torch.zeros(2, 2), torch.tensor([0, 1])
-    with pytest.raises(ValueError, match="penalty to be a positive number, but got 0"):
-        VectorScaling.fit(logits, targets, penalty=0)
     with pytest.raises(ValueError, match=r"targets to be as long as logits \(2 samples\), but got 3"):
         TemperatureScaling.fit(logits, torch.tensor([0, 1, 1]))
     with pytest.raises(ValueError, match=r"logits to be of shape \(N, 2\) for sizes \[2\]"):

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from rectifier.data.dataset import ImageData
 from rectifier.labels.space import LabelSpace
-from rectifier.report.profile.counts import Profile, profile, rarest, ratio_text, worst_first
+from rectifier.report.profile.counts import DataProfile, profile, rarest, ratio_text, worst_first
 from rectifier.report.profile.figure import draw
 from rectifier.report.profile.view import view
 from rectifier.report.published import CELEBA, DATA, DEEPFASHION, XDOMAIN, published_data, published_ratio
@@ -29,7 +29,7 @@ Wearing_Necktie Young
 
 
 class NoImages:
-    """Images that nobody may look at: a profile counts labels."""
+    """Images that cannot be read: a profile only counts labels."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -54,7 +54,7 @@ def numbered(counts: Sequence[int]) -> dict[str, int]:
     return {f"class{k:03d}": n for k, n in enumerate(counts)}
 
 
-def show(result: Profile, width: int = 80, **options: bool) -> list[str]:
+def show(result: DataProfile, width: int = 80, **options: bool) -> list[str]:
     output = StringIO()
     Console(file=output, width=width).print(view(result, width=width, **options))
     return [line.rstrip() for line in output.getvalue().split("\n")]
@@ -124,7 +124,7 @@ def test_parts_are_counted_apart_and_together() -> None:
 
 
 def test_a_part_without_samples_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Expected validation of 'made' to be of at least one sample.*train 10"):
+    with pytest.raises(ValueError, match=r"'made' has no samples in part 'validation' \(samples: train 10"):
         profile(CASES["one label"], "validation")
 
 
@@ -264,7 +264,7 @@ def test_the_row_of_a_label() -> None:
 def test_empty_classes_are_marked() -> None:
     lines = show(profile(CASES["missing and empty"]))
     assert any(line.startswith("kind") and "1 : 3*" in line for line in lines)
-    assert "* without those that have no sample and make it infinite: kind 1" in lines
+    assert "* without empty classes, which make the ratio infinite: kind 1" in lines
 
 
 def test_many_binary_labels_are_one_table_most_imbalanced_first() -> None:
@@ -280,7 +280,7 @@ def test_more_labels_than_one_reads_are_cut_and_said_to_be() -> None:
     result = profile(CASES["sixty binary"])
     lines = show(result)
     assert sum(line.startswith("label") for line in lines) == 20
-    assert "20 of 60 labels, the most imbalanced. --all shows every one." in lines
+    assert "20 of 60 labels are shown, the most imbalanced. --all shows all." in lines
     assert sum(line.startswith("label") for line in show(result, every=True)) == 120  # a row and a plot each
 
 

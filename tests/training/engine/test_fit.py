@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from helpers.cases import StopsAfter
 from helpers.network_forms import FORMS, TRIED, images_for
 from rectifier import LabelSpace, Loader, RectifiedCrossEntropy, class_balanced_accuracy, class_counts, open_data
-from rectifier.evaluation.rules.offsets import prior_offsets
+from rectifier.evaluation.rules.prior import prior_offsets
 from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.objective import Objective
 from rectifier.methods import METHODS, build_objective, build_sampler, needed_of_network
 from rectifier.networks.registry import NETWORKS, build_network
 from rectifier.samplers import UniformSampler
@@ -106,7 +107,7 @@ def test_clipping_shortens_the_step_and_keeps_its_direction(tmp_path: Path) -> N
     assert float(nn.functional.cosine_similarity(free, tight, 0)) > 0.9999
 
 
-def test_a_warm_up_begins_small(tmp_path: Path) -> None:
+def test_a_warm_up_starts_small(tmp_path: Path) -> None:
     free, warm = one_step(tmp_path, "a"), one_step(tmp_path, "b", warmup=4)
     assert torch.allclose(warm, free / 4, atol=1e-7)
 
@@ -116,7 +117,7 @@ def test_adamw_is_pytorchs(tmp_path: Path) -> None:
     assert float(moved.abs().max()) == pytest.approx(0.001, rel=1e-3)  # Adam's first step is the rate's sign
 
 
-def test_bfloat16_trains_beside_float32(tmp_path: Path) -> None:
+def test_bfloat16_trains_close_to_float32(tmp_path: Path) -> None:
     full, half = (train(config(precision=p), tmp_path / p) for p in ("32", "bf16"))
     assert 0 < difference(half, full.weights()) < 0.1
     assert {w.dtype for w in half.weights().values()} == {torch.float32}
@@ -140,29 +141,56 @@ def test_the_chosen_epoch_is_the_best_of_validation(tmp_path: Path, select: str)
     ("method", "options", "first"),
     [("drw", {"weights_from": 0.5}, 4), ("crl", {"eta": 0.5, "rectify_from": 0.6}, 5), ("ldam-drw", {}, 6)],
 )
-@pytest.mark.parametrize("old", [False, True])
 def test_an_epoch_before_the_method_is_whole_is_not_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, options: dict[str, float], first: int, old: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, options: dict[str, float], first: int
 ) -> None:
     scores = iter([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
     monkeypatch.setattr(stages.Validation, "__call__", lambda self: torch.tensor(next(scores)))
     settings = config(method=method, epochs=6, select="argmax", patience=3, checkpoint_seconds=1e9, **options)
-    if old:  # begun when every epoch could be chosen, and stopped
-        with monkeypatch.context() as patch:
-            patch.setattr(stages, "whole_from", lambda *_: 0.0)
-            patch.setattr(StopsAfter, "steps", 2 * 14 + 1)  # in the third epoch
-            patch.setattr(fitting, "Interrupt", StopsAfter)
-            with pytest.raises(Stopped):
-                train(settings, tmp_path / "run")
-        checkpoint = Run.open(tmp_path / "run").checkpoint()
-        assert checkpoint is not None
-        assert checkpoint["best_epoch"] == 1
-        run = resume(tmp_path / "run")
-    else:
-        run = train(settings, tmp_path / "run")
+    run = train(settings, tmp_path / "run")
     checkpoint = run.checkpoint()
     assert checkpoint is not None
     assert checkpoint["best_epoch"] == first
+
+
+def alphas(run: Run) -> list[float]:
+    with (run.path / "labels.csv").open() as file:
+        return [float(row["alpha"]) for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("stop", [None, 14, 14 + 3, 3 * 14])
+def test_the_objective_learns_the_progress_of_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int | None
+) -> None:
+    """Unbroken, and resumed after the end of an epoch, within one, and before the last."""
+    shares: list[float] = []
+    set_progress = Objective.set_progress
+
+    def noted(objective: Objective, share: float) -> None:
+        shares.append(share)
+        set_progress(objective, share)
+
+    monkeypatch.setattr(Objective, "set_progress", noted)
+    settings = config(method="crl", epochs=4, eta=0.5, rectify_from=0.5, checkpoint_seconds=1e9)
+    if stop is not None:
+        with monkeypatch.context() as patch:
+            patch.setattr(StopsAfter, "steps", stop)
+            patch.setattr(fitting, "Interrupt", StopsAfter)
+            with pytest.raises(Stopped):
+                train(settings, tmp_path / "run")
+    run = train(settings, tmp_path / "run") if stop is None else resume(tmp_path / "run")
+    assert sorted(set(shares)) == [0, 0.25, 0.5, 0.75]
+    assert len(shares) == 4 + (stop is not None)  # the epoch that was stopped starts twice
+    before, after = alphas(run)[:2], alphas(run)[2:]
+    assert before == [0, 0]
+    assert after[0] == after[1] > 0
+
+
+def test_a_falling_rectification_falls_with_every_epoch(tmp_path: Path) -> None:
+    run = train(config(method="crl", epochs=4, eta=0.5, falling=True), tmp_path / "run")
+    start, *later = alphas(run)
+    expected = [start * 0.5 * (1 + math.cos(math.pi * share)) for share in (0.25, 0.5, 0.75)]
+    assert later == pytest.approx(expected)
 
 
 def test_validation_has_its_turns_and_the_last_epoch(tmp_path: Path) -> None:

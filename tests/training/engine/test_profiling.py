@@ -15,6 +15,7 @@ from rectifier.methods import build_objective
 from rectifier.networks.registry import build_network
 from rectifier.training import train
 from rectifier.training.config import Config
+from rectifier.training.engine.options import Options
 from rectifier.training.engine.profiling import PHASES, STEPS, describe, profile_step
 
 DEVICES = [
@@ -33,7 +34,7 @@ def test_every_part_of_a_step_is_timed(method: str, device: str, batch: int) -> 
     before = {name: weight.clone() for name, weight in network.state_dict().items()}
     objective = build_objective(method, data.counts("train"), data.space).to(fabric.device)
     loader = Loader(data, "train", batch, shuffle=True, device=fabric.device)
-    found = profile_step(fabric, network, objective, loader, Config("digits"), 0.1)
+    found = profile_step(fabric, network, objective, loader, Options())
     assert tuple(found) == PHASES
     assert all(found[name] > 0 for name in ("data", "network", "cross-entropy", "optimizer"))
     assert found["network"] > found["optimizer"]
@@ -49,10 +50,10 @@ def test_training_is_the_same_with_a_profile(tmp_path: Path, capsys: pytest.Capt
         {"network": "mlp", "network.dropout": 0.3, "epochs": 2, "tensorboard": False, "accelerator": "cpu"}
     )
     plain = train(config, tmp_path / "plain")
-    assert "Where a step's time goes" not in capsys.readouterr().err
-    told = train(config, tmp_path / "told", profile=True)
-    assert "Where a step's time goes" in capsys.readouterr().err
-    assert (plain.path / "weights.safetensors").read_bytes() == (told.path / "weights.safetensors").read_bytes()
+    assert "Time of a step, waiting after each part" not in capsys.readouterr().err
+    profiled = train(config, tmp_path / "profiled", profile=True)
+    assert "Time of a step, waiting after each part" in capsys.readouterr().err
+    assert (plain.path / "weights.safetensors").read_bytes() == (profiled.path / "weights.safetensors").read_bytes()
 
 
 def test_no_part_is_timed_while_things_are_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,5 +72,5 @@ def test_no_part_is_timed_while_things_are_set_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(type(network), "forward", forward)
     loader = Loader(data, "train", 209, shuffle=True)
     objective = build_objective("ce", data.counts("train"), data.space)
-    assert profile_step(fabric, network, objective, loader, Config("digits"), 0.1)["network"] < 0.2
+    assert profile_step(fabric, network, objective, loader, Options())["network"] < 0.2
     assert steps == STEPS + 3

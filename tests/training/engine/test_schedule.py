@@ -1,4 +1,4 @@
-"""The learning rate's course against loops, and where it begins, turns and ends."""
+"""The schedule of the learning rate against loops, and where it starts, turns and ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_warm_up_rises_evenly_to_one(kind: str, warmup: int) -> None:
     rise = [0.0, *(schedule(step) for step in range(warmup))]
     assert [b - a for a, b in pairwise(rise)] == pytest.approx([1 / warmup] * warmup)
     assert rise[-1] == 1.0
-    assert schedule(warmup) == 1.0  # from where it goes on
+    assert schedule(warmup) == 1.0  # the schedule continues from there
 
 
 @pytest.mark.parametrize("warmup", [0, 5])

@@ -1,4 +1,4 @@
-"""Where a training stands: what counts up, what is best, and that a checkpoint holds all of it."""
+"""The state of a training: its counters, its best epoch, and that a checkpoint holds everything."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_first_of_the_best_epochs_is_kept(scores: list[float]) -> None:
     assert state.waited == len(scores) - best
 
 
-def test_the_last_epoch_is_kept_where_that_is_asked_for() -> None:
+def test_the_last_epoch_is_kept_on_request() -> None:
     assert kept_epoch(judged([0.9, 0.5, 0.1], keep_last=True)) == 3
 
 
@@ -82,7 +82,7 @@ def test_without_patience_training_never_ends_early() -> None:
     assert not judged([0.9, *[0.1] * 50]).is_over(None)
 
 
-def test_the_best_weights_do_not_go_on_training() -> None:
+def test_the_best_weights_do_not_change_with_training() -> None:
     state, trained = State(), network(1.0)
     state.judge(0.5, trained)
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_what_a_checkpoint_was_loaded_from_is_not_saved_again() -> None:
     assert set(state.as_dict()) == {f.name for f in fields(State)} - {"saved"}
 
 
-def test_judging_goes_on_after_a_checkpoint_as_without() -> None:
+def test_judging_continues_after_a_checkpoint_as_without() -> None:
     scores = [0.2, 0.6, 0.5, 0.6, 0.7, 0.1]
     whole = judged(scores)
     for stopped in range(len(scores) + 1):

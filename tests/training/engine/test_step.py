@@ -1,4 +1,4 @@
-"""A captured step is the eager one, and where it cannot be captured the reason is told."""
+"""A captured step gives what the eager one gives, and a message says why a step is not captured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from rectifier.training.config import Config
 from rectifier.training.engine import fit as fitting
 from rectifier.training.engine import step as stepping
 from rectifier.training.engine.interrupt import Stopped
-from rectifier.training.engine.step import EagerStep, Trained, _obstacle, make_optimizer, make_step, set_rate
+from rectifier.training.engine.options import Options
+from rectifier.training.engine.step import CompilerError, EagerStep, _obstacle, fastest, make_optimizer, set_rate
 from rectifier.training.engine.tally import Tally
 from rectifier.training.run.folder import Run
 
@@ -46,14 +47,14 @@ def fabric(kind: str, processes: int = 1) -> Any:
     ],
 )
 def test_what_stands_in_the_way_of_a_graph(machine: Any, settings: dict[str, Any], reason: str | None) -> None:
-    found = _obstacle(machine, Config("digits", **settings))
+    found = _obstacle(machine, Options(**settings))
     assert found is None if reason is None else reason in str(found)
 
 
-def test_a_graph_asked_for_and_impossible_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_says_why_a_graph_is_impossible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"network": "mlp", "epochs": 1, "tensorboard": False, "accelerator": "cpu"}
     asked = train(Config("digits").with_settings({**settings, "step": "captured"}), tmp_path / "asked")
-    assert "The step is not captured as asked for: a graph needs a CUDA device" in capsys.readouterr().err
+    assert "The step is not captured: a graph needs a CUDA device" in capsys.readouterr().err
     plain = train(Config("digits").with_settings(settings), tmp_path / "plain")
     assert "captured" not in capsys.readouterr().err
     assert (asked.path / "weights.safetensors").read_bytes() == (plain.path / "weights.safetensors").read_bytes()
@@ -62,7 +63,7 @@ def test_a_graph_asked_for_and_impossible_is_told(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_rate_is_set_wherever_it_lies(optimizer: str) -> None:
     network = build_network("mlp", [2], (8, 8, 1), seed=0)
-    made = make_optimizer(network, Config("digits", optimizer=optimizer), 0.1)
+    made = make_optimizer(network, Options(optimizer=optimizer))
     set_rate(made, 0.25)
     assert made.param_groups[0]["lr"] == 0.25
     tensor = torch.tensor(0.1)
@@ -104,7 +105,7 @@ def test_two_hundred_captured_steps_are_eager_ones(tmp_path: Path, method: str, 
     eager, captured, again = runs_of(
         tmp_path, SPEC, ("eager", "captured", "eager"), method=method, network=network, precision="64", **options
     )
-    # A GPU adds up in an order that changes, and 200 steps make much of it: no run need be nearer to an eager one than
+    # A GPU adds up in an order that changes, and 200 steps amplify that: no run need be nearer to an eager one than
     # an eager one is to itself.
     assert distance(eager, captured) <= min(10 * distance(eager, again) + 1e-9, 1e-3)
     assert_alike(eager, captured, 1e-3)  # the losses, too
@@ -133,7 +134,7 @@ def test_whatever_belongs_to_a_step_is_captured_with_it(tmp_path: Path, settings
 
 
 @on_gpu
-def test_a_captured_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_captured_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"network": "resnet32", "network.dropout": 0.3, "epochs": 3, "precision": "32"}
     unbroken, _ = runs_of(tmp_path, SPEC, ("captured", "eager"), **settings)
     config = unbroken.config
@@ -187,10 +188,9 @@ def test_what_enough_steps_share_is_compiled(
     monkeypatch: pytest.MonkeyPatch, asked: str, steps: dict[str, int], compiled: list[str]
 ) -> None:
     made: list[list[str]] = []
-    monkeypatch.setattr(stepping, "EagerStep", lambda *given: made.append(list(given[-1])))
     monkeypatch.setattr(stepping, "CapturedStep", lambda *_, **__: None)
-    unused: Any = None
-    make_step(fabric("cuda"), unused, Config("digits", step=asked), unused, steps)
+    step: Any = SimpleNamespace(fabric=fabric("cuda"), compile=made.append)
+    fastest(step, Options(step=asked), steps)
     assert made == [compiled]
 
 
@@ -224,32 +224,27 @@ def fails(*_: Any, **__: Any) -> Any:
     return compiled
 
 
-def test_a_compiler_that_fails_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"network": "mlp", "epochs": 2, "tensorboard": False, "accelerator": "cpu"}
     with monkeypatch.context() as patch:
         patch.setattr(torch, "compile", fails)
-        with pytest.raises(ValueError, match=r"--step compiled to be what this machine can do.*no compiler") as raised:
+        with pytest.raises(CompilerError, match=r"This machine cannot compile the step: .*no compiler") as raised:
             train(Config(SPEC).with_settings({**settings, "step": "compiled"}), tmp_path / "run")
     assert "traceback" not in str(raised.value)
-    run = resume(tmp_path / "run", step="eager")  # what was begun can go on without
+    run = resume(tmp_path / "run", step="eager")  # the run resumes without the compiler
     plain = train(Config(SPEC).with_settings(settings), tmp_path / "plain")
     assert_alike(run, plain, 0)
 
 
-def test_a_step_goes_on_without_the_compiler_when_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_works_without_the_compiler_when_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
     """As the graph's work does, when capturing it has failed."""
     fabric = Fabric(accelerator="cpu", devices=1)
     space = LabelSpace.from_sizes([3])
     network = build_network("mlp", space, (8, 8, 1), seed=0)
     objective = build_objective("crl", [torch.tensor([9, 5, 2])], space, eta=0.5)
-    wrapped, optimizer = fabric.setup(network, make_optimizer(network, Config("digits"), 0.1))
-    step = EagerStep(
-        fabric,
-        Trained(network, wrapped, optimizer, objective, None),
-        None,
-        Tally(1, fabric.device),
-        ["network", "loss"],
-    )
+    wrapped, optimizer = fabric.setup(network, make_optimizer(network, Options()))
+    step = EagerStep(fabric, network, wrapped, optimizer, objective, Tally(1, fabric.device))
+    step.compile(["network", "loss"])
     step.simplify("no compiler")
     assert capsys.readouterr().err == "The step is not compiled: no compiler\n"
     batch = Batch(torch.randn(6, 1, 8, 8), torch.tensor([[0], [0], [0], [1], [1], [2]]), torch.arange(6))

@@ -52,7 +52,7 @@ def test_means_are_those_of_a_loop_over_batches(batches: int) -> None:
     assert [row["alpha"] for row in labels] == pytest.approx(seen[-1].alpha.tolist())
 
 
-def test_many_small_numbers_beside_a_large_one_are_not_lost() -> None:
+def test_many_small_numbers_next_to_a_large_one_are_not_lost() -> None:
     losses = [1e6, *[1e-2] * 2000]
     tally = tallied([batch(0, loss=loss) for loss in losses])
     exact = math.fsum(float(torch.tensor(loss)) for loss in losses) / len(losses)

@@ -1,4 +1,4 @@
-"""The curves of a training, unbroken and broken off."""
+"""The curves of a training, unbroken and interrupted."""
 
 from __future__ import annotations
 

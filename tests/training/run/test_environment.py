@@ -43,7 +43,7 @@ def committed(folder: Path, *paths: str) -> str:
 
 
 def test_the_commit_of_a_checkout(package: Path) -> None:
-    assert commit() is None  # there is none yet
+    assert commit() is None  # nothing is committed yet
     made = committed(package, ".")
     assert commit() == made
 

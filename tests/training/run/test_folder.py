@@ -1,8 +1,9 @@
-"""The run folder: whose it is, whether it is finished, and that nobody else's is touched."""
+"""The run folder: which run it holds, whether that is finished, and that no other is touched."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,12 @@ import torch
 from safetensors import safe_open
 
 from rectifier import ImageData, LabelSpace
+from rectifier._base import files
 from rectifier.data.dataset import PARTS, ImageArray, ImageFiles
 from rectifier.data.normalise import Normalisation
 from rectifier.training.config import Config
-from rectifier.training.run.folder import Run, describe_data
+from rectifier.training.run import folder
+from rectifier.training.run.folder import Run, TakenError, UnfinishedError, describe_data
 from rectifier.training.run.predictions import Predictions
 
 CONFIG = Config("digits", network="mlp")
@@ -38,7 +41,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """A run that has begun."""
+    """A run that has started."""
     run = Run.create(tmp_path / "run", CONFIG)
     run.begin(make_data(), NORMALISATION, {"lr": 0.05})
     return run
@@ -63,7 +66,7 @@ def test_checking_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "differing"),
     [
         ({"seed": 1}, "seed 0 there, 1 here"),
         ({"method": "ce"}, "method crl there, ce here"),
@@ -71,32 +74,37 @@ def test_checking_writes_nothing(tmp_path: Path) -> None:
         ({"data": "shapes", "lr": 0.5}, "data digits there, shapes here; lr None there, 0.5 here"),
     ],
 )
-def test_the_folder_of_another_run_names_what_differs(run: Run, change: dict[str, Any], told: str) -> None:
+def test_the_folder_of_another_run_names_what_differs(run: Run, change: dict[str, Any], differing: str) -> None:
     before = files_of(run.path)
-    message = f"{run.path}, which holds another run ({told}). rectifier train --resume {run.path} goes on"
-    with pytest.raises(FileExistsError, match=re.escape(message)):
+    message = f"{run.path} already holds another run ({differing}). A new run needs a new or empty folder."
+    with pytest.raises(TakenError, match=re.escape(message)) as raised:
         Run.create(run.path, replace(CONFIG, **change))
+    again = pickle.loads(pickle.dumps(raised.value))  # from another process
+    for error in (raised.value, again):
+        assert (error.folder, error.finished, str(error)) == (run.path, False, message)
     assert files_of(run.path) == before
 
 
 def test_the_folder_of_the_same_run_says_whether_it_is_finished(run: Run) -> None:
-    with pytest.raises(FileExistsError, match=r"holds the same run, not finished\. rectifier train --resume "):
+    with pytest.raises(FileExistsError, match="holds the same run, not finished"):
         Run.create(run.path, CONFIG)
     run.save_results({}, {})
-    with pytest.raises(FileExistsError, match=r"holds the same run, finished\.$"):
+    with pytest.raises(FileExistsError, match="holds the same run, finished") as raised:
         Run.create(run.path, CONFIG)
+    assert isinstance(raised.value, TakenError)
+    assert raised.value.finished
 
 
 def test_a_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match=r"--out to be a new or empty folder, but got .*, which holds other files\."):
+    with pytest.raises(ValueError, match=r"holds other files\. A run needs a new or empty folder\."):
         Run.create(tmp_path, CONFIG)
     assert files_of(tmp_path) == {"thesis.tex": b"mine"}
 
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("mine")
-    with pytest.raises(ValueError, match=r"--out to be a folder, but got .*run, which is a file\."):
+    with pytest.raises(ValueError, match=r"run is a file\. A run needs a folder\."):
         Run.create(tmp_path / "run", CONFIG)
     assert files_of(tmp_path) == {"run": b"mine"}
 
@@ -175,18 +183,18 @@ def other_shape(data: ImageData) -> ImageData:
 )
 def test_data_that_changed_under_a_run_is_named(run: Run, change: Any, named: str) -> None:
     before = files_of(run.path)
-    message = rf"the data of .*run to be what it began with, but got data with other .*\b{named}\b"
+    message = rf"The data of .*run has changed since the run started: .*\b{named}\b"
     with pytest.raises(ValueError, match=message):
         run.begin(change(make_data()), NORMALISATION, {})
     assert files_of(run.path) == before
 
 
-def test_pixels_that_changed_are_told(run: Run) -> None:
+def test_pixels_that_changed_are_named(run: Run) -> None:
     data = make_data()
     pixels = data.images.pixels.copy()  # type: ignore[attr-defined]
     pixels[[0, 1]] = pixels[[1, 0]]  # same mean, same deviation
     pixels[0, 0, 0, 0] ^= 1
-    with pytest.raises(ValueError, match=r"data with other pixels\.$"):
+    with pytest.raises(ValueError, match=r"started: pixels\.$"):
         run.begin(replace(data, images=ImageArray(pixels)), NORMALISATION, {})
 
 
@@ -198,7 +206,7 @@ def test_notes_may_change(run: Run) -> None:
 # Sessions
 
 
-def test_every_stretch_of_work_is_kept(run: Run) -> None:
+def test_every_session_is_kept(run: Run) -> None:
     first = run.environment["sessions"]
     run.end_session(seconds=1.5)
     run.begin(make_data(), NORMALISATION, {"lr": 0.1})
@@ -214,16 +222,18 @@ def test_every_stretch_of_work_is_kept(run: Run) -> None:
 
 
 @pytest.mark.parametrize("what", ["weights", "predictions", "metrics", "rules"])
-def test_what_is_not_there_yet_says_to_resume(run: Run, what: str) -> None:
+def test_what_is_not_there_yet_names_the_unfinished_run(run: Run, what: str) -> None:
     read = {"weights": run.weights, "predictions": lambda: run.predictions("test")}
-    with pytest.raises(FileNotFoundError, match=re.escape(f"rectifier train --resume {run.path} goes on with it.")):
+    with pytest.raises(UnfinishedError, match=f"{what}.* is missing: the run is not finished") as raised:
         read.get(what, lambda: getattr(run, what))()
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.folder, str(again)) == (run.path, str(raised.value))
 
 
-def test_a_run_that_never_began_says_to_resume(tmp_path: Path) -> None:
+def test_a_run_that_never_started_is_not_finished(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", CONFIG)
     for what in ("data", "space", "train_counts", "environment"):
-        with pytest.raises(FileNotFoundError, match=r"The run is not finished; rectifier train --resume"):
+        with pytest.raises(UnfinishedError, match="is missing: the run is not finished"):
             getattr(run, what)
 
 
@@ -306,3 +316,48 @@ def test_json_files_are_for_people_too(run: Run) -> None:
     text = (run.path / "data.json").read_text(encoding="utf-8")
     assert "größer" in text
     assert json.loads(text)["labels"][0]["classes"] == list(SPACE.classes[0])
+
+
+# Read once
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the JSON files that runs read from now on."""
+    names: list[str] = []
+
+    def counted(path: Path) -> Any:
+        names.append(path.name)
+        return files.read_json(path)
+
+    monkeypatch.setattr(folder, "read_json", counted)
+    return names
+
+
+def test_a_file_is_parsed_once(run: Run, reads: list[str]) -> None:
+    again = Run.open(run.path)
+    for _ in range(3):
+        assert (again.space, again.normalisation) == (SPACE, NORMALISATION)
+        assert again.train_counts
+        assert again.environment["decided"] == {"lr": 0.05}
+    assert again.config is again.config
+    assert sorted(reads) == ["data.json", "environment.json"]
+
+
+def test_what_this_run_writes_is_read_again(run: Run, reads: list[str]) -> None:
+    for number in range(5):  # of equal size, and faster than the clock of some file systems
+        run.save_results({"preferred": "argmax"}, {"test": number})
+        assert run.metrics == {"test": number}
+    assert reads == ["metrics.json"] * 5
+
+
+def test_what_another_writes_is_read_again(run: Run) -> None:
+    run.save_results({}, {"test": 1})
+    assert run.metrics == {"test": 1}
+    Run(run.path).save_results({}, {"test": 2})
+    assert run.metrics == {"test": 2}
+    (run.path / "metrics.json").write_text('{"test": 30}')
+    assert run.metrics == {"test": 30}
+    (run.path / "metrics.json").unlink()
+    with pytest.raises(UnfinishedError, match="metrics"):
+        _ = run.metrics

@@ -1,4 +1,4 @@
-"""Saved predictions: what goes in comes out, in half precision where that is enough, and damage is told."""
+"""Saved predictions: what goes in comes out, in half precision where that is enough, and damage is an error."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ ABOUT = {"ids": ["0"], **json.loads(SPACE.to_json())}
 
 
 def described(**changes: object) -> dict[str, str]:
-    """What is written beside the tensors, with entries changed, or left out where they are None."""
+    """The metadata of the file, with entries changed, or left out where they are None."""
     return {"rectifier": json.dumps({key: value for key, value in {**ABOUT, **changes}.items() if value is not None})}
 
 
@@ -129,7 +129,7 @@ DAMAGED: dict[str, bytes] = {
     "empty": b"",
     "text": b"logits,targets\n1,2\n",
     "zeros": bytes(5000),
-    "nothing beside the tensors": save(TENSORS),
+    "no metadata": save(TENSORS),
     "weights": save(TENSORS, {"label_space": SPACE.to_json()}),
     "no ids": save(TENSORS, described(ids=None)),
     "ids that are no list": save(TENSORS, described(ids=5)),
@@ -151,7 +151,7 @@ def test_the_cases_below_fail_for_their_damage_alone(tmp_path: Path) -> None:
 def test_a_file_that_is_something_else(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "test.safetensors"
     path.write_bytes(DAMAGED[damage])
-    with pytest.raises(ValueError, match=r"test\.safetensors to be saved predictions, but got something else \("):
+    with pytest.raises(ValueError, match=r"test\.safetensors to be saved predictions, but got a damaged file \("):
         Predictions.load(path)
 
 
@@ -160,5 +160,5 @@ def test_a_file_that_ends_too_early(tmp_path: Path, share: float) -> None:
     path = tmp_path / "test.safetensors"
     content = whole(path)
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=r"test\.safetensors to be saved predictions, but got something else \("):
+    with pytest.raises(ValueError, match=r"test\.safetensors to be saved predictions, but got a damaged file \("):
         Predictions.load(path)

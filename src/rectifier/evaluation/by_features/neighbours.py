@@ -1,129 +1,86 @@
-"""k nearest neighbours, which decide on features; and HOG, features without a network.
+"""Decide by the k nearest neighbours.
 
-Scores are ``(Q, K)`` in the columns of the logits, so that metrics and decision rules serve them too. Features are
-taken as they are given: bring them to unit length where the distance should not depend on it.
+Scores are ``(Q, K)`` in the columns of the logits, so metrics and decision rules work on them too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from rectifier._base import check, console
+from rectifier._base import check
 from rectifier._base.distances import squared_distances
+from rectifier._base.distances import unit as unit_length
+from rectifier.evaluation.by_features.decision import Decision, checked_fit_data
 from rectifier.evaluation.metrics import balanced_mean, count_correct
 from rectifier.labels import columns
-from rectifier.labels.columns import Sizes
+from rectifier.labels.space import LabelSpace
 
 KS = tuple(range(1, 50, 2))
-"""The numbers of neighbours that validation chooses from: 1, 3, 5, ... 49."""
+"""The values of k that validation chooses from: 1, 3, 5, ... 49."""
 
-_BLOCK = 8192  # references that a chunk of queries is compared with at once
-_IMAGES = 256  # that a process is handed at a time
+CHUNK = 1024
+"""Queries compared at once."""
+
+_BLOCK = 8192  # references compared with a chunk of queries at once
+_PLACES = 2**32
 
 
-@torch.no_grad()
-def neighbour_scores(
-    queries: Tensor, references: Tensor, targets: Tensor, sizes: Sizes, k: int, chunk: int = 1024
-) -> Tensor:
+def neighbour_scores(queries: Tensor, references: Tensor, targets: Tensor, sizes: tuple[int, ...], k: int) -> Tensor:
     """Score queries by their k nearest references, ``(Q, K)``: the log of each class's share of the votes.
 
-    Each of the k nearest references that have the label votes for its class; one more vote is shared equally by all
-    classes, so that no score is infinite. The largest score is the majority, ties go to the lower class. Of equally
-    distant references the lower number is nearer. Where fewer than k have the label, all of them vote.
+    Each of the k nearest references that have the label votes for its class. All classes share one more vote equally,
+    so no score is infinite. The highest score is the majority; ties go to the lower class. Of two equally distant
+    references, the one with the lower index counts as nearer. If fewer than k have the label, all of them vote.
 
-    Args:
-        queries: ``(Q, D)``, or ``(Q, A, D)`` where each label has its own features.
-        references: ``(n, D)`` or ``(n, A, D)``, as the queries, on the same device.
-        targets: Of the references, ``(n, A)``; negative where missing.
-        sizes: Classes of each label, or a LabelSpace.
-        k: Neighbours that vote.
-        chunk: Queries that are compared at once.
+    ``queries`` are ``(Q, D)``, or ``(Q, A, D)`` if each label has its own features, and so are ``references``, on the
+    same device. ``targets`` ``(n, A)`` are those of the references, negative where missing.
 
     >>> references, targets = torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([[0], [0], [1], [1]])
-    >>> neighbour_scores(torch.tensor([[2.0]]), references, targets, [2], k=3).exp()
+    >>> neighbour_scores(torch.tensor([[2.0]]), references, targets, (2,), k=3).exp()
     tensor([[0.6250, 0.3750]])
     """
-    known, own = _checked(queries, references, targets, sizes, [k], chunk)
-    return torch.cat([_vote(near, known) for near in _neighbours(queries, references, own, known, k, chunk)])
+    return torch.cat([_vote(near, sizes) for near in _neighbours(queries, references, targets, sizes, k)])
 
 
-@torch.no_grad()
 def choose_k(
     queries: Tensor,
-    query_targets: Tensor,
+    answers: Tensor,
     references: Tensor,
     targets: Tensor,
-    sizes: Sizes,
+    sizes: tuple[int, ...],
     ks: Sequence[int] = KS,
-    chunk: int = 1024,
 ) -> int:
-    """Return the k with the best class-balanced accuracy of these (validation) queries; ties go to the smaller.
+    """Return the k with the best class-balanced accuracy on these (validation) queries; ties go to the smaller k.
 
-    Everything else as in ``neighbour_scores``; neighbours are looked for once, whatever the number of ks.
+    ``answers`` are the targets of the queries, the other arguments those of ``neighbour_scores``. Neighbours are
+    searched once for all ``ks``.
 
     >>> references, targets = torch.tensor([[0.0], [1.0], [2.0], [2.1]]), torch.tensor([[0], [0], [0], [1]])
-    >>> choose_k(torch.tensor([[2.2], [0.1]]), torch.tensor([[0], [0]]), references, targets, [2], ks=(1, 3))
+    >>> choose_k(torch.tensor([[2.2], [0.1]]), torch.tensor([[0], [0]]), references, targets, (2,), ks=(1, 3))
     3
     """
-    known, own = _checked(queries, references, targets, sizes, ks, chunk)
-    wanted = columns.as_targets(query_targets, known, columns.label_names(sizes)).to(queries.device)
-    check.same_length("query_targets", wanted, "queries", queries)
-    if not bool((wanted >= 0).any()):
-        check.fail("query_targets", "of at least one sample that has a label", "none")
-    counted = torch.zeros(2, len(ks), sum(known), dtype=torch.int64, device=queries.device)
-    chunks = _neighbours(queries, references, own, known, max(ks), chunk)
-    for near, answers in zip(chunks, wanted.split(chunk), strict=True):
-        counts = [count_correct(_vote(near[..., :k], known), answers, known) for k in ks]
+    counted = torch.zeros(2, len(ks), sum(sizes), dtype=torch.int64, device=queries.device)
+    chunks = _neighbours(queries, references, targets, sizes, max(ks))
+    for near, own in zip(chunks, answers.split(CHUNK), strict=True):
+        counts = [count_correct(_vote(near[..., :k], sizes), own, sizes) for k in ks]
         counted += torch.stack([torch.stack(part) for part in zip(*counts, strict=True)])
-    accuracy = [float(balanced_mean(correct, total, known)) for correct, total in zip(*counted, strict=True)]
+    accuracy = [float(balanced_mean(correct, total, sizes)) for correct, total in zip(*counted, strict=True)]
     return max(zip(ks, accuracy, strict=True), key=lambda found: (found[1], -found[0]))[0]
 
 
-def hog_features(pixels: NDArray[np.uint8] | Tensor, workers: int = -1) -> Tensor:
-    """Return histograms of oriented gradients of uint8 images ``(N, H, W, C)`` as float32 ``(N, D)``.
-
-    9 orientations, cells of 8 x 8 pixels, blocks of 2 x 2 cells that overlap (Dalal and Triggs 2005), at each pixel the
-    channel with the largest gradient. Of images below 16 pixels the cells are smaller, half of the shorter side.
-    ``workers`` processes share the images; -1 is one for each processor.
-
-    >>> hog_features(np.zeros((2, 32, 24, 3), np.uint8)).shape
-    torch.Size([2, 216])
-    """
-    images = pixels.numpy(force=True) if isinstance(pixels, Tensor) else pixels
-    if images.ndim != 4 or images.dtype != np.uint8 or min(images.shape[1:3]) < 4:
-        got = f"{images.dtype}, shape {tuple(images.shape)}"
-        check.fail("pixels", "uint8 of shape (N, H, W, C), at least 4 high and wide", got)
-    cell = min(8, min(images.shape[1:3]) // 2)
-    down, across = (side // cell - 1 for side in images.shape[1:3])
-    found = torch.empty(len(images), down * across * 2 * 2 * 9)
-    with console.progress() as display:
-        task = display.add_task("HOG", total=len(images), visible=len(images) > _IMAGES)
-        for row, described in zip(found, _describe(images, cell, workers), strict=True):
-            row.copy_(torch.from_numpy(described))
-            display.advance(task)
-    if workers != 1 and len(images) > _IMAGES:
-        from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
-
-        get_reusable_executor().shutdown()  # idle workers would keep a process of several from ending for minutes
-    return found
-
-
-def _neighbours(
-    queries: Tensor, references: Tensor, own: Tensor, sizes: tuple[int, ...], k: int, chunk: int
-) -> Iterator[Tensor]:
+def _neighbours(queries: Tensor, references: Tensor, own: Tensor, sizes: tuple[int, ...], k: int) -> Iterator[Tensor]:
     """Yield for each chunk of queries ``(q, A, k)``: the columns that the k nearest vote for, nearest first.
 
-    A vote that does not exist is for a column behind the last.
+    A missing vote points to a column after the last.
     """
     voted = torch.where(own >= 0, columns.own_columns(own, sizes), sum(sizes))
     groups = _labels_searched_together(own, queries.dim() == 2)
-    for rows in queries.split(chunk):
+    for rows in queries.split(CHUNK):
         near = torch.full((len(rows), len(sizes), k), sum(sizes), device=queries.device)
         for labels, labelled in groups:
             a = int(labels[0])
@@ -133,7 +90,7 @@ def _neighbours(
 
 
 def _labels_searched_together(own: Tensor, shared: bool) -> list[tuple[Tensor, Tensor]]:
-    """Return groups of labels with the references that have them: labels that share both have the same neighbours."""
+    """Group labels that share features and labelled references: they have the same neighbours."""
     patterns, group = (own >= 0).T, torch.arange(own.shape[1], device=own.device)
     if shared:
         patterns, group = patterns.unique(dim=0, return_inverse=True)
@@ -143,8 +100,8 @@ def _labels_searched_together(own: Tensor, shared: bool) -> list[tuple[Tensor, T
 def _nearest(queries: Tensor, references: Tensor, labelled: Tensor, k: int) -> Tensor:
     """Return ``(q, k or fewer)``: the places in ``labelled`` of the nearest references, nearest first, ties by place.
 
-    Floats from 0 up sort like their bits; those and the place share one integer. Block by block, the best so far are
-    kept, so that nothing larger than a block of distances is held.
+    Floats from 0 up sort like their bits, so distance and place fit into one integer that sorts by both. Each block
+    keeps only the best so far, so memory never exceeds one block of distances.
     """
     best = torch.zeros(len(queries), 0, dtype=torch.int64, device=queries.device)
     for first in range(0, len(labelled), _BLOCK):
@@ -154,9 +111,6 @@ def _nearest(queries: Tensor, references: Tensor, labelled: Tensor, k: int) -> T
         best = torch.cat([best, bits * _PLACES + place], 1)
         best = best.topk(min(k, best.shape[1]), dim=1, largest=False).values
     return best % _PLACES
-
-
-_PLACES = 2**32
 
 
 def _vote(near: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -169,39 +123,50 @@ def _vote(near: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return ((votes + 1 / columns.label_sizes(sizes, near.device)[label]) / all_votes).log()
 
 
-def _describe(images: NDArray[np.uint8], cell: int, workers: int) -> Iterable[NDArray[np.float64]]:
-    from skimage.feature import hog
+@dataclass(frozen=True, eq=False)
+class NeighbourDecision(Decision):
+    """The k nearest training samples vote; validation chooses k by class-balanced accuracy.
 
-    describe = partial(hog, orientations=9, pixels_per_cell=(cell, cell), cells_per_block=(2, 2), channel_axis=-1)
-    if workers == 1 or len(images) <= _IMAGES:
-        return map(describe, images)
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+    With ``unit``, features are scaled to unit length and stored in float16, which halves the file. Queries are rounded
+    the same way; this only affects neighbours whose distances differ by less than about 0.05 %. Without ``unit``,
+    features are stored in float32, because float16 might overflow.
 
-    # Called is scikit-image's own function: a process that knows nothing of this package need not import torch.
-    parallel = Parallel(workers, return_as="generator", batch_size=_IMAGES, pre_dispatch=f"{2 * _IMAGES} * n_jobs")
-    found: Iterable[NDArray[np.float64]] = parallel(delayed(describe)(image) for image in images)
-    return found
+    >>> features, targets = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 3.0]]), torch.tensor([[0], [0], [1]])
+    >>> found = NeighbourDecision.fit(features, targets, LabelSpace.from_sizes([2]), features, targets)
+    >>> found.k, found(torch.tensor([[0.1, 0.2]])).argmax(1).item()
+    (1, 1)
+    """
+
+    references: Tensor
+    targets: Tensor
+    k: int
+    unit: bool
+
+    @classmethod
+    @torch.no_grad()
+    def fit(
+        cls,
+        features: Tensor,
+        targets: Tensor,
+        space: LabelSpace,
+        validation_features: Tensor,
+        validation_targets: Tensor,
+        *,
+        unit: bool = True,
+        ks: Sequence[int] = KS,
+    ) -> Self:
+        if not ks or not all(check.is_count(k) for k in ks):
+            check.fail("ks", "positive integers, at least one", repr(ks))
+        given = checked_fit_data(features, targets, space, validation_features, validation_targets)
+        references, queries = (_prepared(x, unit) for x in (given.features, given.validation_features))
+        k = choose_k(queries, given.validation_targets, references, given.targets, space.sizes, ks)
+        narrow = torch.int8 if max(space.sizes) < 2**7 else torch.int32  # with many labels, targets fill the file
+        return cls(space.sizes, tuple(references.shape[1:]), references, given.targets.to(narrow), k, unit)
+
+    def scores(self, features: Tensor) -> Tensor:
+        references, targets = self.references.to(features.device), self.targets.to(features.device)
+        return neighbour_scores(_prepared(features, self.unit), references, targets, self.sizes, self.k)
 
 
-def _checked(
-    queries: Tensor, references: Tensor, targets: Tensor, sizes: Sizes, ks: Sequence[int], chunk: int
-) -> tuple[tuple[int, ...], Tensor]:
-    """Check what is compared with what; return the sizes and the targets ``(n, A)`` of the references."""
-    known = columns.as_sizes(sizes)
-    ks_ok = len(ks) > 0 and all(check.is_count(k) for k in ks)
-    check.raise_all(
-        [
-            check.that("k", list(ks), "a positive integer, or at least one", ks_ok),
-            check.that("chunk", chunk, "a positive integer", check.is_count(chunk)),
-        ]
-    )
-    per_label = queries.dim() == 3 and queries.shape[1] == len(known)
-    if not (queries.dim() == 2 or per_label) or queries.shape[1:] != references.shape[1:]:
-        wanted = f"both of shape (·, D) or (·, {len(known)}, D)"
-        check.fail("queries and references", wanted, f"{tuple(queries.shape)} and {tuple(references.shape)}")
-    own = columns.as_targets(targets, known, columns.label_names(sizes)).to(references.device)
-    check.same_length("targets", own, "references", references)
-    if not len(references):
-        check.fail("references", "one sample or more", "none")
-    check.same_device("queries", queries, "references", references)
-    return known, own
+def _prepared(features: Tensor, unit: bool) -> Tensor:
+    return unit_length(features.float()).half() if unit else features.float()

@@ -1,11 +1,10 @@
-"""Metrics: counts of what was recognised, and everything that follows from them."""
+"""Metrics of predictions. ``catalogue`` lists all of them."""
 
 from rectifier.evaluation.metrics.balanced import (
     ClassBalancedAccuracy,
     balanced_mean,
     class_balanced_accuracy,
     count_correct,
-    recognised_share,
 )
 
 __all__ = [
@@ -13,5 +12,4 @@ __all__ = [
     "balanced_mean",
     "class_balanced_accuracy",
     "count_correct",
-    "recognised_share",
 ]

@@ -1,4 +1,4 @@
-"""Metrics from counts: what share of each class is recognised, and the class-balanced mean of that."""
+"""Recall of each class from counts, and its class-balanced mean."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from rectifier.labels.imbalance import column_counts
 
 
 def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: Sizes | None = None) -> Tensor:
-    """Return the mean over labels of the mean sensitivity of their classes, the paper's metric.
+    """Return the mean over labels of the mean recall of their classes, the paper's metric.
 
-    Sensitivity is the share of a class's samples that are recognised. Classes without a sample are left out, and so are
-    missing labels (negative targets). NaN when there is no sample at all.
+    Classes without a sample and missing labels (negative targets) do not count. NaN if there is no sample at all.
 
     >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
     >>> class_balanced_accuracy(logits, torch.tensor([0, 0, 1, 1]))
@@ -32,22 +31,17 @@ def class_balanced_accuracy(logits: Tensor, targets: Tensor, sizes: Sizes | None
 def count_correct(
     logits: Tensor, targets: Tensor, sizes: tuple[int, ...], names: tuple[str, ...] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Count the recognised samples and all samples of each class, both int64 ``(K,)``."""
+    """Count the correct samples and all samples of each class, both int64 ``(K,)``."""
     canonical = columns.targets_beside(check.logits(logits), targets, sizes, names)
     own = columns.own_columns(canonical, sizes)
     hit = columns.argmax(logits, sizes) == canonical
     return column_counts(torch.where(hit, own, -1), sum(sizes)).long(), column_counts(own, sum(sizes)).long()
 
 
-def recognised_share(correct: Tensor, total: Tensor) -> Tensor:
-    """Return each class's sensitivity ``(K,)``, NaN where it has no sample."""
-    return correct / total
-
-
 def balanced_mean(correct: Tensor, total: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Average sensitivities over the present classes of each label, then over the labels that have any."""
+    """Average recall over the present classes of each label, then over the labels that have any."""
     present = total > 0
-    shares = torch.where(present, recognised_share(correct, total), 0)
+    shares = torch.where(present, correct / total, 0)
     classes = columns.sum_by_label(present.to(shares.dtype), sizes)
     means = columns.sum_by_label(shares, sizes) / classes.clamp(min=1)
     return means.sum() / (classes > 0).sum()
@@ -56,9 +50,9 @@ def balanced_mean(correct: Tensor, total: Tensor, sizes: tuple[int, ...]) -> Ten
 class ClassBalancedAccuracy(Metric):
     """Class-balanced accuracy over batches and ranks.
 
-    ``compute()`` gives the mean; ``sensitivity`` each class's share ``(K,)``, NaN for classes not seen; ``absent`` how
-    many classes those are. All three speak of all ranks, so every rank must ask. ``sizes`` as for the losses; None is
-    one label, sized by the first batch (give it where a rank may go without a batch).
+    ``compute()`` returns the mean; ``sensitivity`` the recall of each class ``(K,)``, NaN for classes without a sample;
+    ``absent`` the number of these classes. All three are over all ranks, so every rank must call them. ``sizes`` are
+    those of the losses; None is one label, sized by the first batch (give it if a rank may get no batch).
 
     >>> metric = ClassBalancedAccuracy([2])
     >>> metric.update(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
@@ -68,7 +62,7 @@ class ClassBalancedAccuracy(Metric):
 
     is_differentiable = False
     higher_is_better = True
-    full_state_update = True  # states that are sized by the first batch cannot be merged
+    full_state_update = True  # states sized by the first batch cannot be merged
     correct: Tensor
     total: Tensor
 
@@ -89,7 +83,7 @@ class ClassBalancedAccuracy(Metric):
         self.total = total if first else self.total + total
 
     def compute(self) -> Tensor:
-        """Return the class-balanced accuracy of everything counted."""
+        """Return the class-balanced accuracy."""
         return balanced_mean(self.correct, self.total, self.sizes)
 
     def reset(self) -> None:
@@ -99,12 +93,12 @@ class ClassBalancedAccuracy(Metric):
 
     @property
     def sensitivity(self) -> Tensor:
-        """The recognised share of each class, NaN where it has no sample."""
+        """Recall of each class, NaN without a sample."""
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
-            return recognised_share(self.correct, self.total)
+            return self.correct / self.total
 
     @property
     def absent(self) -> Tensor:
-        """How many classes have no sample."""
+        """Number of classes without a sample."""
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return (self.total == 0).sum()

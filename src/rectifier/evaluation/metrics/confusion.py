@@ -11,10 +11,10 @@ from rectifier.labels import columns
 
 
 def confusion_counts(predicted: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Count how often each class was taken for each class of its label: int64 ``(K, widest)``.
+    """Count how often each class was predicted as each class of its label: int64 ``(K, widest)``.
 
-    Row: the column of the true class. Entry j: taken for class j of the same label. ``predicted`` and ``targets`` are
-    ``(N, A)``; where a target is negative nothing is counted.
+    Row: the column of the true class. Entry j: predicted as class j of the same label. ``predicted`` and ``targets``
+    are ``(N, A)``; negative targets do not count.
 
     >>> confusion_counts(torch.tensor([[0], [1], [1]]), torch.tensor([[0], [0], [1]]), (2,))
     tensor([[1, 1],
@@ -30,8 +30,8 @@ def confusion_counts(predicted: Tensor, targets: Tensor, sizes: tuple[int, ...])
 class ClassScores:
     """Scores of every class, float64 ``(K,)``, NaN where they are not defined.
 
-    ``samples`` of the class, ``predicted`` as it; ``sensitivity`` (recall), ``precision`` and ``f1``. A class without a
-    sample has none of the three; one that is never predicted has no precision and an F1 of 0.
+    ``samples`` counts the samples of the class, ``predicted`` its predictions. ``sensitivity`` is recall. A class
+    without a sample has no recall, precision or F1. A class that is never predicted has no precision and an F1 of 0.
     """
 
     sizes: tuple[int, ...]
@@ -41,7 +41,7 @@ class ClassScores:
 
     @classmethod
     def of(cls, counts: Tensor, sizes: tuple[int, ...]) -> ClassScores:
-        """Read the scores off ``confusion_counts``."""
+        """Compute the scores from ``confusion_counts``."""
         label = columns.label_of_column(sizes, counts.device)
         first = columns.offsets(sizes, counts.device)
         every = torch.arange(sum(sizes), device=counts.device)
@@ -63,17 +63,17 @@ class ClassScores:
         return torch.where(self.samples > 0, 2 * self.correct / both, torch.nan)
 
     def label_mean(self, values: Tensor) -> Tensor:
-        """Average over the classes of each label that have a value: ``(A,)``, NaN where none has."""
+        """Average over the classes of each label that have a value: ``(A,)``, NaN if none has."""
         defined = ~values.isnan()
         total = columns.sum_by_label(torch.where(defined, values, 0), self.sizes)
         return total / columns.sum_by_label(defined.double(), self.sizes)
 
     @property
     def accuracy(self) -> Tensor:
-        """The share of each label's samples that is recognised, ``(A,)``."""
+        """The share of correct samples of each label, ``(A,)``."""
         return columns.sum_by_label(self.correct, self.sizes) / columns.sum_by_label(self.samples, self.sizes)
 
     @property
     def g_mean(self) -> Tensor:
-        """The geometric mean of the sensitivities of each label's classes, ``(A,)``: 0 when one is wholly missed."""
+        """The geometric mean of the recall of each label's classes, ``(A,)``: 0 if one class is never right."""
         return self.label_mean(self.sensitivity.log()).exp()

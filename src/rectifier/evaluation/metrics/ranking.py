@@ -1,4 +1,4 @@
-"""Metrics of scores rather than of decisions: average precision, top-k sensitivity, calibration."""
+"""Metrics of scores rather than of decisions: average precision, top-k recall, calibration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def average_precision(scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -
     """Return the average precision of each class against the others of its label: float64 ``(K,)``.
 
     AP = sum over the different scores of (recall gained there) * (precision there), so ties count as one step. Samples
-    that miss the label are left out; NaN for a class without a sample.
+    without the label do not count. NaN for a class without a sample.
 
     >>> average_precision(torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), torch.tensor([[0], [1], [1]]), (2,))
     tensor([1., 1.], dtype=torch.float64)
@@ -22,7 +22,7 @@ def average_precision(scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -
     own = columns.own_columns(targets, sizes)[:, label]
     labelled = own >= 0
     positive = labelled & (own == torch.arange(sum(sizes), device=scores.device))
-    # Samples without the label go to the end, where they add neither recall nor steps.
+    # Samples without the label move to the end, where they add neither recall nor steps.
     keys = torch.where(labelled, scores.double(), -torch.inf)
     order = keys.argsort(dim=0, descending=True, stable=True)
     keys, hits = keys.gather(0, order), positive.gather(0, order).double().cumsum(0)
@@ -38,7 +38,7 @@ def average_precision(scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -
 def top_k_sensitivity(logits: Tensor, targets: Tensor, sizes: tuple[int, ...], k: int = 5) -> Tensor:
     """Return the share of each class's samples whose class is among the k best of its label: float64 ``(K,)``.
 
-    A class that ties with the k-th best counts as missed when k others are at least as good. NaN without a sample.
+    A class that ties with the k-th best is missed if k others are at least as good. NaN without a sample.
 
     >>> top_k_sensitivity(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1]]), (3,), k=2)
     tensor([nan, 1., nan], dtype=torch.float64)
@@ -54,10 +54,10 @@ def top_k_sensitivity(logits: Tensor, targets: Tensor, sizes: tuple[int, ...], k
 
 
 def group_top_k(logits: Tensor, targets: Tensor, groups: Tensor, k: int = 5) -> Tensor:
-    """Return DeepFashion's sensitivity of binary labels: the share of a label's positive samples in which its score is
-    among the k best of its group: float64 ``(A,)``, NaN for a label without a positive sample.
+    """Return DeepFashion's recall of binary labels: float64 ``(A,)``, NaN for a label without a positive sample.
 
-    ``logits`` is ``(N, 2 A)`` for A labels of two classes, ``groups`` ``(A,)`` numbers the groups from 0.
+    A positive sample of a label is a hit if the label's score is among the k best of its group. ``logits`` is
+    ``(N, 2 A)`` for A labels of two classes, ``groups`` ``(A,)`` numbers the groups from 0.
 
     >>> logits = torch.tensor([[0.0, 3.0, 0.0, 2.0, 0.0, 1.0]])
     >>> group_top_k(logits, torch.tensor([[0, 1, 1]]), torch.tensor([0, 0, 0]), k=2)
@@ -87,11 +87,11 @@ def negative_log_likelihood(logits: Tensor, targets: Tensor, sizes: tuple[int, .
 def calibration_error(
     logits: Tensor, targets: Tensor, sizes: tuple[int, ...], bins: int = 15, predicted: Tensor | None = None
 ) -> Tensor:
-    """Return the expected calibration error of each label: float64 ``(A,)``, NaN for a label that nobody has.
+    """Return the expected calibration error of each label: float64 ``(A,)``, NaN for a label without samples.
 
-    The mean, over samples, of the gap between the confidence of the prediction and the share of right ones in its bin;
-    bins of equal width from 0 to 1. The prediction is the most probable class unless ``predicted`` ``(N, A)`` is given,
-    by a rule that decides otherwise.
+    This is the mean gap, over samples, between the confidence of a prediction and the share of correct predictions in
+    its bin. Bins have equal width from 0 to 1. The prediction is the most probable class, unless a rule gives other
+    predictions ``predicted`` ``(N, A)``.
 
     >>> calibration_error(torch.tensor([[30.0, 0.0], [30.0, 0.0]]), torch.tensor([[0], [1]]), (2,))
     tensor([0.5000], dtype=torch.float64)

@@ -1,1 +1,1 @@
-"""Decision rules: numbers added to the logits, fitted on validation."""
+"""Decision rules: offsets added to the logits after training; and calibration of probabilities."""

@@ -1,17 +1,16 @@
-"""Groups of runs: mean, interval, paired difference."""
+"""Compare runs: groups of seeds, means with intervals, paired differences."""
 
 from rectifier.evaluation.scoring import COMPARED, PREFERRED, RULES
+from rectifier.report.comparison.compare import BINS, ComparisonResult, compare_entries, compare_runs
 from rectifier.report.comparison.groups import Entry
-from rectifier.report.comparison.result import Comparison
-from rectifier.report.comparison.statistics import BINS, METRICS, compare_entries, compare_runs, difference, estimate
+from rectifier.report.comparison.statistics import difference, estimate
 
 __all__ = [
     "BINS",
     "COMPARED",
-    "METRICS",
     "PREFERRED",
     "RULES",
-    "Comparison",
+    "ComparisonResult",
     "Entry",
     "compare_entries",
     "compare_runs",

@@ -1,24 +1,20 @@
-"""A comparison of runs as figures: gain per label or class, sensitivity against class size, and a summary."""
+"""A comparison of runs as figures: gain per label or class, recall against class size, and a summary."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from textwrap import fill
+from typing import TYPE_CHECKING
 
-from rectifier.report.comparison.tables import (
-    METRIC_WORDS,
-    Comparison,
-    bin_range,
-    count_text,
-    headline,
-    label_ratio,
-    others,
-    short,
-)
-from rectifier.report.layout import COLOURS, INK, light_grid, plain, save_figure
+from rectifier.evaluation.metrics.catalogue import METRICS
+from rectifier.evaluation.scoring import COMPARED
+from rectifier.report.comparison.compare import BALANCED, ComparisonResult
+from rectifier.report.comparison.result import Bin, Difference, Estimate, Result
+from rectifier.report.comparison.tables import bin_range, count_text, summary
+from rectifier.report.layout import COLOURS, INK, light_grid, plain, save_figure, short
+from rectifier.report.profile.counts import label_ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,21 +22,21 @@ if TYPE_CHECKING:
 
 _BASELINE = INK
 _MARKERS = "osD^vPX"
-_LABELS = 60  # up to so many labels have bars of their own; more are drawn as bins
+_LABELS = 60  # up to this many labels have their own bars; more are drawn as bins
 _CLASSES = 30  # the same for the classes of a single label
-_SUMMARY = ("class_balanced_accuracy", "rarest")
+_SUMMARY = (BALANCED, "rarest")
 
 
-def draw(comparison: Comparison, folder: str | Path, *, rule: str = "argmax") -> list[Path]:
+def draw(comparison: ComparisonResult, folder: str | Path, *, rule: str = "argmax") -> list[Path]:
     """Draw the comparison into PNG files in the folder and return their paths.
 
-    gain-per-label.png (gain-per-class.png where there is one label), sensitivity-against-class-size.png, both under
-    one decision ``rule``, and summary.png under all. Without a second group there is no gain to draw.
+    gain-per-label.png (gain-per-class.png for a single label) and sensitivity-against-class-size.png use one decision
+    ``rule``; summary.png shows all. With a single group there is no gain to draw.
     """
     folder = Path(folder)
-    single = len(comparison["labels"]) == 1
+    single = len(comparison.labels) == 1
     figures = {"sensitivity-against-class-size": _draw_sizes(comparison, rule), "summary": _draw_summary(comparison)}
-    if others(comparison):
+    if comparison.others:
         figures["gain-per-class" if single else "gain-per-label"] = _draw_gains(comparison, rule)
     paths = [folder / f"{name}.png" for name in sorted(figures)]
     for path in paths:
@@ -59,48 +55,45 @@ def _figure(width: float, height: float, title: str) -> Figure:
 # Gain over the baseline: one bar for each group and label, class or bin.
 
 
-@dataclass(frozen=True)
-class _Bar:
-    name: str
-    differences: Mapping[str, Any]
+_Bar = tuple[str, dict[str, Difference]]  # its name, and the difference of every group
 
 
-def _draw_gains(comparison: Comparison, rule: str) -> Figure:
+def _draw_gains(comparison: ComparisonResult, rule: str) -> Figure:
     bars, order = _bars(comparison, rule)
-    groups = others(comparison)
-    longest = max(len(bar.name) for bar in bars)
+    groups = comparison.others
+    longest = max(len(name) for name, _ in bars)
     turned = len(bars) > 12 or longest > 72 // len(bars)
     across = min(max(7.0, 2.0 + len(bars) * (0.12 + 0.07 * len(groups))), 20.0)
-    figure = _figure(across, 4.5 + (0.065 * longest if turned else 0), f"{headline(comparison)}, rule {rule}")
+    figure = _figure(across, 4.5 + (0.065 * longest if turned else 0), f"{summary(comparison)}, rule {rule}")
     axis = figure.subplots()
     for position, name in enumerate(groups):
-        _draw_bars(axis, [bar.differences[name] for bar in bars], name, position, 0.8 / len(groups))
+        _draw_bars(axis, [differences[name] for _, differences in bars], name, position, 0.8 / len(groups))
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xlim(-0.6, len(bars) - 0.4)
-    if limit := _limit([bar.differences[name] for bar in bars for name in groups]):
+    if limit := _limit([differences[name] for _, differences in bars for name in groups]):
         axis.set_ylim(-limit, limit)
-    axis.set_xticks(range(len(bars)), [plain(bar.name) for bar in bars], rotation=90 if turned else 0)
+    axis.set_xticks(range(len(bars)), [plain(name) for name, _ in bars], rotation=90 if turned else 0)
     axis.set_xlabel(order, fontsize=9, color=INK)
-    quantity = "sensitivity" if len(comparison["labels"]) == 1 else "class-balanced accuracy"
-    axis.set_ylabel(f"gain in {quantity} (points)", fontsize=9, color=INK)
+    quantity = "recall" if len(comparison.labels) == 1 else "class-balanced accuracy"
+    axis.set_ylabel(f"gain in {quantity} (percentage points)", fontsize=9, color=INK)
     light_grid(axis, "y")
     _legend(figure, axis)
     return figure
 
 
-def _draw_bars(axis: Axes, gains: Sequence[Mapping[str, Any]], name: str, position: int, width: float) -> None:
-    """Draw one group's gains with their intervals; ``position`` among the groups moves them aside."""
+def _draw_bars(axis: Axes, gains: Sequence[Difference], name: str, position: int, width: float) -> None:
+    """Draw one group's gains with their intervals; ``position`` among the groups shifts them."""
     places = [k - 0.4 + width * (position + 0.5) for k in range(len(gains))]
     means, halves = _series(gains)
-    hatch = "///" if position >= len(COLOURS) else None  # a colour that comes again is hatched
+    hatch = "///" if position >= len(COLOURS) else None  # hatched if the colours repeat
     axis.bar(places, means, width, color=_colour(position), hatch=hatch, label=plain(short(name, 40)))
     axis.errorbar(places, means, halves, fmt="none", elinewidth=0.9, capsize=min(3.0, 12 * width), ecolor=INK)
 
 
-def _limit(gains: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return where the axis ends, or None where it may end anywhere.
+def _limit(gains: Sequence[Difference]) -> float | None:
+    """Return the limit of the axis, or None to let matplotlib choose.
 
-    The whiskers of few seeds can be many times as long as any bar is high: the longest tenth of them run out of sight.
+    With few seeds, whiskers can be many times longer than the bars: the longest tenth is cut off.
     """
     means, halves = _series(gains)
     ends = sorted(abs(mean) + half for mean, half in zip(means, halves, strict=True) if mean == mean and half == half)
@@ -110,70 +103,72 @@ def _limit(gains: Sequence[Mapping[str, Any]]) -> float | None:
     return 1.1 * max(highest, ends[int(0.9 * (len(ends) - 1))]) or None
 
 
-def _bars(comparison: Comparison, rule: str) -> tuple[list[_Bar], str]:
-    """Return what has a bar, and what the order from left to right is."""
-    found = comparison["rules"][rule]
-    if len(comparison["labels"]) == 1:
-        return _class_bars(comparison["labels"][0], found)
-    if len(comparison["labels"]) > _LABELS:
-        bars = [
-            _Bar(f"{bin_range(part)} ({len(part['members'])})", part["differences"]) for part in found["label_bins"]
-        ]
-        return bars, "imbalance ratio of the labels, increasing (labels in each bin)"
+def _bars(comparison: ComparisonResult, rule: str) -> tuple[list[_Bar], str]:
+    """Return the bars from left to right, and a description of their order."""
+    if len(comparison.labels) == 1:
+        return _class_bars(comparison, rule)
+    if len(comparison.labels) > _LABELS:
+        bins = comparison.label_bins(rule)
+        bars = [(f"{bin_range(part)} ({len(part['members'])})", part["differences"]) for part in bins]
+        return bars, "imbalance ratio of the labels, increasing (number of labels in each bin)"
     bars = [
-        _Bar(
-            f"{short(label['name'], 24)}  {label_ratio(label)}",
-            found["labels"][label["name"]]["class_balanced_accuracy"]["differences"],
-        )
-        for label in reversed(comparison["labels"])
+        (f"{short(label['name'], 24)}  {label_ratio(label)}", comparison.label(rule, label["name"])["differences"])
+        for label in reversed(comparison.labels)
     ]
     return bars, "labels, imbalance ratio increasing"
 
 
-def _class_bars(label: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[_Bar], str]:
-    if len(label["counts"]) > _CLASSES and found["class_bins"]:
-        bars = [
-            _Bar(f"{_count_range(part)} ({len(part['members'])})", part["differences"])
-            for part in reversed(found["class_bins"])
-        ]
-        return bars, "training samples of a class, decreasing (classes in each bin)"
+def _class_bars(comparison: ComparisonResult, rule: str) -> tuple[list[_Bar], str]:
+    (label,) = comparison.labels
+    bins = comparison.class_bins(rule)
+    if len(label["counts"]) > _CLASSES and bins:
+        bars = [(f"{_count_range(part)} ({len(part['members'])})", part["differences"]) for part in reversed(bins)]
+        return bars, "training samples of a class, decreasing (number of classes in each bin)"
     classes = sorted(label["counts"].items(), key=lambda item: -item[1])
-    results = found["labels"][label["name"]]["classes"]
-    bars = [_Bar(f"{short(name, 18)}\n{count_text(n)}", results[name]["differences"]) for name, n in classes]
+    bars = [
+        (f"{short(name, 18)}\n{count_text(n)}", comparison.recall(rule, label["name"], name)["differences"])
+        for name, n in classes
+    ]
     return bars, "class and its training samples, decreasing"
 
 
-def _count_range(part: Mapping[str, Any]) -> str:
-    low, high = count_text(part["low"]), count_text(part["high"])
+def _count_range(part: Bin) -> str:
+    low, high = count_text(part["low"] or 0), count_text(part["high"] or 0)
     return low if low == high else f"{low} to {high}"
 
 
-def _series(estimates: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    """Return means and half-widths in percent, NaN where there is none: matplotlib leaves those out."""
-    means, halves = ([estimate[key] for estimate in estimates] for key in ("mean", "half_width"))
-    return _percents(means), _percents(halves)
+def _series(estimates: Sequence[Estimate]) -> tuple[list[float], list[float]]:
+    """Return means and half-widths in percent, NaN where undefined: matplotlib leaves those out."""
+    return _percents([one["mean"] for one in estimates]), _percents([one["half_width"] for one in estimates])
 
 
 def _percents(values: Sequence[float | None]) -> list[float]:
     return [math.nan if value is None else 100 * value for value in values]
 
 
-# Sensitivity against class size.
+# Recall against class size.
 
 
-def _draw_sizes(comparison: Comparison, rule: str) -> Figure:
-    figure = _figure(8.0, 5.0, f"{headline(comparison)}, rule {rule}")
+def _draw_sizes(comparison: ComparisonResult, rule: str) -> Figure:
+    figure = _figure(8.0, 5.0, f"{summary(comparison)}, rule {rule}")
     axis = figure.subplots()
-    found = comparison["rules"][rule]
-    for group in comparison["groups"]:
-        classes = _class_points(comparison, found, group["name"])
-        line = _bin_points(found["class_bins"], group["name"]) if found["class_bins"] else classes
-        _draw_points(axis, classes, _merged(line), group["name"], _style(comparison, group["name"]))
+    bins = comparison.class_bins(rule)
+    results = [
+        (n, comparison.recall(rule, label["name"], name))
+        for label in comparison.labels
+        for name, n in label["counts"].items()
+        if n
+    ]
+    middles = [(math.sqrt((part["low"] or 0) * (part["high"] or 0)), part) for part in bins]
+    for group in comparison.groups:
+        classes = _points(results, group.name)
+        line = _points(middles, group.name) if bins else classes
+        _draw_points(axis, classes, _merged(line), group.name, _style(comparison, group.name))
     _log_counts(axis)
     axis.set_ylim(-4, 104)
-    binned = "; lines: means of classes of like size" if found["class_bins"] else ""
+    binned = "; lines: means of classes of similar size" if bins else ""
     axis.set_xlabel(f"training samples of a class, log scale{binned}", fontsize=9, color=INK)
-    axis.set_ylabel("sensitivity (%)", fontsize=9, color=INK)
+    axis.set_ylabel("recall (%), higher is better", fontsize=9, color=INK)
     light_grid(axis, "both")
     _legend(figure, axis)
     return figure
@@ -182,25 +177,14 @@ def _draw_sizes(comparison: Comparison, rule: str) -> Figure:
 _Points = list[tuple[float, float]]
 
 
-def _class_points(comparison: Comparison, found: Mapping[str, Any], name: str) -> _Points:
-    """Return training count and sensitivity of every class that has both."""
-    points = []
-    for label in comparison["labels"]:
-        results = found["labels"][label["name"]]["classes"]
-        for member, n in label["counts"].items():
-            mean = results[member]["groups"][name]["mean"]
-            if n and mean is not None:
-                points.append((n, 100 * mean))
-    return sorted(points)
-
-
-def _bin_points(bins: Sequence[Mapping[str, Any]], name: str) -> _Points:
-    means = [(math.sqrt(part["low"] * part["high"]), part["groups"][name]["mean"]) for part in bins]
-    return [(n, 100 * mean) for n, mean in means if mean is not None]
+def _points(results: Sequence[tuple[float, Result]], group: str) -> _Points:
+    """Return training count and mean recall in percent, where it is defined."""
+    means = [(n, result["groups"][group]["mean"]) for n, result in results]
+    return sorted((n, 100 * mean) for n, mean in means if mean is not None)
 
 
 def _merged(points: _Points) -> _Points:
-    """Return one point for each count, the mean of those that share it."""
+    """Return one point for each count: the mean of the points with this count."""
     by_count: dict[float, list[float]] = {}
     for n, value in points:
         by_count.setdefault(n, []).append(value)
@@ -219,7 +203,7 @@ def _log_counts(axis: Axes) -> None:
 
     axis.set_xscale("log")
     low, high = axis.get_xlim()
-    near = high / low < 1000  # within a few decades the powers of ten alone would be too few marks
+    near = high / low < 1000  # within a few decades, powers of ten alone are too few marks
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if near else (1,)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.6g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
@@ -228,27 +212,24 @@ def _log_counts(axis: Axes) -> None:
 # Summary: means with intervals, a panel for each rule.
 
 
-def _draw_summary(comparison: Comparison) -> Figure:
-    names = [group["name"] for group in comparison["groups"]]
-    rules = comparison["rules"]
-    figure = _figure(3.2 * len(rules), 1.9 + 2 * max(0.32 * len(names), 0.9), headline(comparison))
-    axes = figure.subplots(len(_SUMMARY), len(rules), squeeze=False, sharex="row", sharey=True)
+def _draw_summary(comparison: ComparisonResult) -> Figure:
+    names = [group.name for group in comparison.groups]
+    figure = _figure(3.2 * len(COMPARED), 1.9 + 2 * max(0.32 * len(names), 0.9), summary(comparison))
+    axes = figure.subplots(len(_SUMMARY), len(COMPARED), squeeze=False, sharex="row", sharey=True)
     for row, metric in zip(axes, _SUMMARY, strict=True):
-        for axis, (rule, found) in zip(row, rules.items(), strict=True):
-            _draw_dots(axis, comparison, found["test"][metric], names)
+        for axis, rule in zip(row, COMPARED, strict=True):
+            _draw_dots(axis, comparison, comparison.overall(rule, metric))
             axis.set_title(f"rule {rule}" if metric == _SUMMARY[0] else "", fontsize=9, color=INK)
-            unit = "sensitivity, " if metric == "rarest" else ""
-            axis.set_xlabel(f"{unit}{METRIC_WORDS[metric]} (%)", fontsize=8, color=INK)
+            axis.set_xlabel(fill(f"{METRICS[metric].words} (%)", 36), fontsize=8, color=INK)
             light_grid(axis, "x")
     axes[0][0].set_yticks(range(len(names)), [plain(short(name, 34)) for name in names])
     axes[0][0].set_ylim(len(names) - 0.5, -0.5)
     return figure
 
 
-def _draw_dots(axis: Axes, comparison: Comparison, result: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Draw a group's mean with its interval, and its seeds as small dots below it."""
-    for place, name in enumerate(names):
-        estimate = result["groups"][name]
+def _draw_dots(axis: Axes, comparison: ComparisonResult, result: Result) -> None:
+    """Draw the mean of each group with its interval, and its seeds as small dots below it."""
+    for place, (name, estimate) in enumerate(result["groups"].items()):
         colour, marker, _ = _style(comparison, name)
         (mean,), (half,) = _series([estimate])
         axis.errorbar([mean], [place], xerr=[half], color=colour, marker=marker, markersize=5, capsize=3)
@@ -263,11 +244,11 @@ def _colour(position: int) -> str:
     return COLOURS[position % len(COLOURS)]
 
 
-def _style(comparison: Comparison, name: str) -> tuple[str, str, str]:
-    """Return colour, marker and line of a group; the baseline is dark and dashed, whatever else there is."""
-    if name == comparison["baseline"]:
+def _style(comparison: ComparisonResult, name: str) -> tuple[str, str, str]:
+    """Return colour, marker and line of a group; the baseline is always dark and dashed."""
+    if name == comparison.baseline:
         return _BASELINE, "o", "--"
-    position = others(comparison).index(name)
+    position = comparison.others.index(name)
     return _colour(position), _MARKERS[(position + 1) % len(_MARKERS)], "-"
 
 

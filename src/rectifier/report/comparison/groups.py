@@ -1,22 +1,24 @@
-"""Which runs may stand beside each other, and which of them are one group: runs that differ in their seed alone."""
+"""Which runs can be compared, and which form a group: runs that differ only in their seed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rectifier._base import check
-from rectifier.report.comparison.result import GroupFacts
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One finished run, as compare sees it.
+    """One finished run.
 
-    ``settings`` are flat and make the run what it is, but for seed and machine; ``resplit`` says that its seed drew the
-    data's split anew; ``data`` and ``metrics`` are the run folder's data.json and metrics.json.
+    ``settings`` is flat and identifies the run, except for seed and machine. ``resplit``: its seed drew the split of
+    the data. ``data`` is the run's data.json, ``rows`` its metrics as a long table.
     """
 
     folder: str
@@ -24,16 +26,16 @@ class Entry:
     seed: int
     resplit: bool
     data: dict[str, Any]
-    metrics: dict[str, Any]
+    rows: DataFrame
 
 
 def check_comparable(entries: Sequence[Entry]) -> None:
-    """Refuse runs that are not finished, and runs of unlike data, with the names of two folders."""
+    """Refuse unfinished runs, and runs of different data; name two folders."""
     if not entries:
-        check.fail("runs to compare", "at least one", "none")
+        check.fail("runs", "a list of at least one run", "an empty one")
     for entry in entries:
-        if not (entry.metrics.get("test") or {}).get("rules"):
-            check.fail(f"run {entry.folder}", "finished, with metrics of the test part", "none")
+        if not (entry.rows["part"] == "test").any():
+            raise ValueError(f"{entry.folder} has no test metrics. Only finished runs can be compared.")
     first_of_seed: dict[int, Entry] = {}
     redrawn = all(entry.resplit for entry in entries)
     for entry in entries:
@@ -53,15 +55,15 @@ def _check_same(one: Entry, other: Entry, keys: Iterable[str]) -> None:
 
 def _refuse(one: Entry, other: Entry, what: str, mine: object, its: object) -> NoReturn:
     mine, its = _first_difference(mine, its)
-    got = f"another {what}: {json.dumps(mine)} in {one.folder}, {json.dumps(its)} in {other.folder}"
-    check.fail("runs that are compared", "of the same data", got)
+    where = f"{json.dumps(mine)} in {one.folder}, {json.dumps(its)} in {other.folder}"
+    raise ValueError(f"Only runs of the same data can be compared. The {what} differs: {where}.")
 
 
 def _first_difference(one: Any, other: Any) -> tuple[Any, Any]:
-    """Go down to the first entry in which two nested values differ: of 1,000 labels, one is worth reading."""
+    """Return the first entries in which two nested values differ: of 1,000 labels, one is worth reading."""
     if isinstance(one, list) and isinstance(other, list):
         if len(one) != len(other):
-            return f"{len(one)} entries", f"{len(other)} entries"
+            return check.amount(len(one), "entry"), check.amount(len(other), "entry")
         pairs = list(zip(one, other, strict=True))
     elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         pairs = [(one[key], other[key]) for key in one]
@@ -72,7 +74,7 @@ def _first_difference(one: Any, other: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs that differ in their seed alone, under one name."""
+    """The runs that differ only in their seed, under one name."""
 
     name: str
     runs: dict[int, Entry]  # by seed, ascending
@@ -85,7 +87,8 @@ class Group:
     def method(self) -> str:
         return str(self.settings["method"])
 
-    def facts(self) -> GroupFacts:
+    def facts(self) -> dict[str, Any]:
+        """Return name, settings, seeds and folders (by seed), ready for JSON."""
         folders = {str(seed): run.folder for seed, run in self.runs.items()}
         return {"name": self.name, "settings": dict(self.settings), "seeds": list(self.runs), "folders": folders}
 
@@ -95,8 +98,7 @@ def form_groups(ordered: Iterable[Entry]) -> list[Group]:
     for entry in ordered:
         runs = by_settings.setdefault(json.dumps(entry.settings, sort_keys=True), {})
         if twin := runs.get(entry.seed):
-            got = f"seed {entry.seed} in both {twin.folder} and {entry.folder}"
-            check.fail("runs of the same settings", "of different seeds", got)
+            raise ValueError(f"{twin.folder} and {entry.folder} have the same settings and the same seed {entry.seed}.")
         runs[entry.seed] = entry
     names = _names([next(iter(runs.values())).settings for runs in by_settings.values()])
     return [Group(name, runs) for name, runs in zip(names, by_settings.values(), strict=True)]
@@ -106,7 +108,7 @@ def with_baseline_first(groups: list[Group], baseline: str | None) -> list[Group
     if baseline is None:
         return groups  # their order puts ce first
     names = [group.name for group in groups]
-    if baseline not in names:  # the method is enough where it stands for one group
+    if baseline not in names:  # the method is enough if it has one group
         alike = [group.name for group in groups if group.method == baseline]
         baseline = alike[0] if len(alike) == 1 else baseline
     check.raise_all([check.choice("baseline", baseline, names)])
@@ -114,7 +116,7 @@ def with_baseline_first(groups: list[Group], baseline: str | None) -> list[Group
 
 
 def order(settings: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Order settings: ce first, other methods by name, then by value, numbers as numbers."""
+    """Return a sort key: ce first, other methods by name, then by value, numbers as numbers."""
 
     def place(value: Any) -> tuple[bool, float, str]:
         is_number = isinstance(value, int | float)
@@ -127,7 +129,7 @@ def order(settings: Mapping[str, Any]) -> tuple[Any, ...]:
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     names: list[str] = []
     for own in settings:
-        # A method's options are there only where somebody chose them, and always worth naming.
+        # A method's options are present only if the user set them, so they are always worth naming.
         telling = [key for key in sorted(own) if key.startswith("method.") or _varies(key, settings)]
         listed = ", ".join(f"{key.removeprefix('method.')} {_text(own[key])}" for key in telling if key != "method")
         name = f"{own['method']} ({listed})" if listed else str(own["method"])

@@ -1,186 +1,151 @@
-"""A comparison of runs in a terminal: means, paired differences with a verdict, rarest classes, gains per label."""
+"""A comparison of runs in a terminal: conclusion, means, paired differences, rarest classes, gains per label."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from rectifier.evaluation.metrics.catalogue import METRICS
+from rectifier.evaluation.scoring import COMPARED, PREFERRED
+from rectifier.report.comparison.compare import BALANCED, ComparisonResult
+from rectifier.report.comparison.result import Difference, Result
 from rectifier.report.comparison.tables import (
-    HALF_WORDS,
-    METRIC_WORDS,
-    Comparison,
+    HALVES,
+    GainTable,
     bin_range,
-    count_text,
-    headline,
-    label_ratio,
-    others,
+    class_table,
+    label_table,
     percent,
-    short,
+    rarest_table,
+    summary,
     verdict,
 )
-from rectifier.report.layout import number_table
+from rectifier.report.layout import number_table, short
 
 LABELS = 12
-"""So many labels are listed, the most imbalanced, or classes, the rarest, unless every one is asked for."""
+"""The view lists this many labels (the most imbalanced) or classes (the rarest), unless all are requested."""
 
-_SHOWN = ("class_balanced_accuracy", "accuracy", "rarest")
-_DIFFERENCES = ("class_balanced_accuracy", "rarest")  # accuracy says little where classes are rare
-_NAME, _GAIN = 20, 16  # the most columns that the name of a label or class and a difference take
-_Labels = Sequence[Mapping[str, Any]]
+_SHOWN = (BALANCED, "accuracy", "rarest")
+_DIFFERENCES = (BALANCED, "rarest")  # accuracy says little if classes are rare
+_NAME, _GAIN = 20, 16  # maximal width of the name of a label or class, and of a difference
 
 
-def view(comparison: Comparison, *, width: int = 80, every: bool = False, rule: str = "argmax") -> RenderableType:
+def view(comparison: ComparisonResult, *, width: int = 80, every: bool = False, rule: str = "argmax") -> RenderableType:
     """Return the comparison as something that rich's ``Console.print`` shows on ``width`` columns.
 
-    ``rule`` is the decision rule of what is shown label by label, or class by class where there is one label;
-    ``every`` lists all of them.
+    ``rule`` is the decision rule of the per-label tables, or per-class tables if there is one label. ``every`` lists
+    all labels or classes.
     """
     limit = None if every else LABELS
-    labels = comparison["labels"][:limit]
     sections = [_header(comparison), _means(comparison), _differences(comparison)]
-    if others(comparison) and comparison["rules"][rule]["halves"]:
+    if comparison.others and comparison.halves(rule):
         sections.append(_halves(comparison, rule))
-    if len(comparison["labels"]) == 1:
-        sections.append(_rare_classes(comparison, rule, limit, width))
-    else:
-        sections += [_rarest(comparison, labels, rule, width), _gains(comparison, labels, rule, width)]
+    tables = (class_table,) if len(comparison.labels) == 1 else (rarest_table, label_table)
+    sections += [_gains(comparison, table(comparison, rule), limit, width) for table in tables]
     blocks = [block for section in sections for block in (*section, "")][:-1]
-    return Group(*blocks, *_notes(comparison, labels, limit))
+    return Group(*blocks, *_notes(comparison, limit))
 
 
-def _header(comparison: Comparison) -> Iterator[RenderableType]:
-    yield Text(headline(comparison), "bold")
-    yield Text("Percent, mean ± half-width of the 95 % interval over seeds.", "dim")
+def _header(comparison: ComparisonResult) -> Iterator[RenderableType]:
+    yield Text(summary(comparison), "bold")
+    yield from _conclusion(comparison)
+    yield Text("Tables show the mean ± half-width of the 95 % interval over seeds.", "dim")
 
 
-def _means(comparison: Comparison) -> Iterator[RenderableType]:
-    rules = comparison["rules"]
+def _conclusion(comparison: ComparisonResult) -> Iterator[RenderableType]:
+    """Yield what the differences under the preferred rule show, the groups of one verdict in one line."""
+    if not comparison.others:
+        return
+    yield Text(f"Compared with {comparison.baseline} (class-balanced accuracy, rule that validation prefers):")
+    found = comparison.overall(PREFERRED, BALANCED)["differences"]
+    verdicts = {name: verdict(found[name]) for name in comparison.others}
+    for words in dict.fromkeys(verdicts.values()):
+        yield Text(f"- {words}: {', '.join(name for name in verdicts if verdicts[name] == words)}")
+
+
+def _means(comparison: ComparisonResult) -> Iterator[RenderableType]:
     for metric in _SHOWN:
-        table = number_table(_title(metric), *rules)
-        for group in comparison["groups"]:
-            cells = [percent(found["test"][metric]["groups"][group["name"]]) for found in rules.values()]
-            table.add_row(Text(group["name"]), *cells)
+        results = [comparison.overall(rule, metric)["groups"] for rule in COMPARED]
+        yield Text(METRICS[metric].title, "bold")
+        table = number_table("Group", *COMPARED)
+        for group in comparison.groups:
+            table.add_row(Text(group.name), *(percent(found[group.name]) for found in results))
         yield from (table, "") if metric != _SHOWN[-1] else (table,)
 
 
-def _title(metric: str) -> str:
-    words = METRIC_WORDS[metric]
-    return words[:1].upper() + words[1:]
-
-
-def _differences(comparison: Comparison) -> Iterator[RenderableType]:
+def _differences(comparison: ComparisonResult) -> Iterator[RenderableType]:
     """Yield the paired differences to the baseline, a row for each group and rule."""
-    if not others(comparison):
-        yield Text("One group alone: nothing to compare it with.")
+    if not comparison.others:
+        yield Text("There is only one group: nothing to compare it with.")
         return
     for metric in _DIFFERENCES:
-        yield Text(f"{_title(metric)}: difference to {comparison['baseline']}, paired by seed", "bold")
+        words = METRICS[metric].words
+        caption = f"{words[:1].upper()}{words[1:]}: difference to {comparison.baseline} (points), paired by seed"
+        yield Text(caption, "bold")
         table = number_table("Group", "Rule", "Difference", "Seeds")
         table.add_column("Verdict")
-        for name in others(comparison):
-            for position, (rule, found) in enumerate(comparison["rules"].items()):
-                difference = found["test"][metric]["differences"][name]
-                cells = (rule, _gain(difference), str(len(difference["seeds"])), Text(verdict(difference, metric)))
-                table.add_row(Text("" if position else name), *cells)
+        results = {rule: comparison.overall(rule, metric)["differences"] for rule in COMPARED}
+        for name in comparison.others:
+            for rule, found in results.items():
+                cells = (rule, _gain(found[name]), str(len(found[name]["seeds"])), Text(verdict(found[name], metric)))
+                table.add_row(Text(name if rule == COMPARED[0] else ""), *cells)
         yield from (table, "") if metric != _DIFFERENCES[-1] else (table,)
 
 
-def _gain(difference: Mapping[str, Any]) -> Text:
-    """Write a difference; it stands out only where its interval excludes 0."""
+def _gain(difference: Difference) -> Text:
+    """Write a difference, in bold only if its interval excludes 0."""
     return Text(percent(difference, signed=True), "bold" if difference["excludes_zero"] else "")
 
 
-def _halves(comparison: Comparison, rule: str) -> Iterator[RenderableType]:
-    halves = comparison["rules"][rule]["halves"]
-    yield Text(f"Mean gain over {comparison['baseline']} in class-balanced accuracy, rule {rule}", "bold")
-    heads = [
-        f"{words} ({len(half['members'])})\n{bin_range(half)}" for words, half in zip(HALF_WORDS, halves, strict=True)
-    ]
+def _halves(comparison: ComparisonResult, rule: str) -> Iterator[RenderableType]:
+    halves = comparison.halves(rule)
+    yield Text(f"Mean gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}", "bold")
+    heads = [f"{words} ({len(half['members'])})\n{bin_range(half)}" for words, half in zip(HALVES, halves, strict=True)]
     table = number_table("Group", *heads)
-    for name in others(comparison):
+    for name in comparison.others:
         table.add_row(Text(name), *(_gain(half["differences"][name]) for half in halves))
     yield table
 
 
-# One row for each label or class: its name, something to know about it, the baseline's value and the gains over it.
-
-
-@dataclass(frozen=True)
-class _Row:
-    name: str
-    fact: str
-    result: Mapping[str, Any] | None
-
-
-def _rare_classes(comparison: Comparison, rule: str, limit: int | None, width: int) -> Iterator[RenderableType]:
-    """Yield the classes of a single label, rarest first."""
-    (label,) = comparison["labels"]
-    results = comparison["rules"][rule]["labels"][label["name"]]["classes"]
-    classes = sorted(label["counts"].items(), key=lambda item: item[1])[:limit]
-    rows = [_Row(name, count_text(n), results[name]) for name, n in classes]
-    yield Text(f"Rarest classes: sensitivity of {comparison['baseline']} and gains over it, rule {rule}", "bold")
-    yield from _rows(comparison, ("Class", "Samples"), rows, width)
-
-
-def _rarest(comparison: Comparison, labels: _Labels, rule: str, width: int) -> Iterator[RenderableType]:
-    results = comparison["rules"][rule]["labels"]
-    rows = [_Row(label["name"], _rarest_text(label), results[label["name"]]["rarest"]) for label in labels]
-    yield Text(f"Rarest class of each label: sensitivity of {comparison['baseline']} and gains, rule {rule}", "bold")
-    yield from _rows(comparison, ("Label", "Rarest"), rows, width)
-
-
-def _rarest_text(label: Mapping[str, Any]) -> str:
-    name = label["rarest"]
-    return "-" if name is None else f"{short(name, 9)} {count_text(label['counts'][name])}"
-
-
-def _gains(comparison: Comparison, labels: _Labels, rule: str, width: int) -> Iterator[RenderableType]:
-    results = comparison["rules"][rule]["labels"]
-    rows = [
-        _Row(label["name"], label_ratio(label), results[label["name"]]["class_balanced_accuracy"]) for label in labels
-    ]
-    yield Text(f"Class-balanced accuracy of {comparison['baseline']} and gains, rule {rule}, by imbalance", "bold")
-    yield from _rows(comparison, ("Label", "Ratio"), rows, width)
-
-
-def _rows(comparison: Comparison, heads: tuple[str, str], rows: Sequence[_Row], width: int) -> Iterator[RenderableType]:
-    """Yield a table, or several where the gains of all groups do not fit beside each other."""
-    taken = min(_NAME, max(len(row.name) for row in rows)) + max(len(heads[1]), *(len(row.fact) for row in rows)) + 4
+def _gains(comparison: ComparisonResult, table: GainTable, limit: int | None, width: int) -> Iterator[RenderableType]:
+    """Yield a table of gains, or several if the gains of all groups do not fit into one."""
+    yield Text(table.caption, "bold")
+    rows = [([short(fact, _NAME) for fact in facts], result) for facts, result in table.rows[:limit]]
+    taken = sum(
+        2 + max(len(text) for text in column) for column in zip(table.heads, *(f for f, _ in rows), strict=True)
+    )
     fit = max((width - taken) // _GAIN, 1)
-    columns = [comparison["baseline"], *others(comparison)]
+    columns = [comparison.baseline, *comparison.others]
     for start in range(0, len(columns), fit):
         shown = columns[start : start + fit]
-        table = number_table(*heads)
+        grid = number_table(*table.heads)
         for name in shown:
-            table.add_column(Text(name), justify="right", max_width=_GAIN - 2, overflow="fold")
-        for row in rows:
-            table.add_row(Text(short(row.name, _NAME)), Text(row.fact), *(_cell(row.result, name) for name in shown))
-        yield from ("", table) if start else (table,)
+            grid.add_column(Text(name), justify="right", max_width=_GAIN - 2, overflow="fold")
+        for facts, result in rows:
+            grid.add_row(*map(Text, facts), *(_cell(result, name) for name in shown))
+        yield from ("", grid) if start else (grid,)
 
 
-def _cell(result: Mapping[str, Any] | None, name: str) -> Text:
-    if result is None:
-        return Text("-")
+def _cell(result: Result, name: str) -> Text:
     difference = result["differences"].get(name)
     return _gain(difference) if difference else Text(percent(result["groups"][name]))
 
 
-def _notes(comparison: Comparison, labels: _Labels, limit: int | None) -> Iterator[RenderableType]:
-    single = len(comparison["labels"]) == 1
-    noun, total = ("classes", len(labels[0]["counts"])) if single else ("labels", len(comparison["labels"]))
+def _notes(comparison: ComparisonResult, limit: int | None) -> Iterator[RenderableType]:
+    labels = comparison.labels[:limit]
+    single = len(comparison.labels) == 1
+    noun, total = ("classes", len(labels[0]["counts"])) if single else ("labels", len(comparison.labels))
     shown = min(total, limit or total)
     notes = []
     if not single and any(label["ratio"] is None for label in labels):
-        notes.append("* without classes that have no training sample and make the ratio infinite.")
+        notes.append("* This ratio leaves out classes without a training sample; with them it is infinite.")
     if shown < total:
         notes.append(f"{total - shown} more {noun} with --all, and in labels.csv.")
-    intervals = shown * len(others(comparison))
-    if intervals >= 20 and len(comparison["seeds"]) > 1:
-        chance = f"of {intervals}, about {intervals / 20:.0f} would by chance alone."
-        notes.append(f"Bold: the interval excludes 0; {chance}")
+    intervals = shown * len(comparison.others)
+    if intervals >= 20 and len(comparison.seeds) > 1:
+        chance = f"Of {intervals} intervals, about {intervals / 20:.0f} would by chance alone."
+        notes.append(f"Bold: the interval excludes 0. {chance}")
     for position, note in enumerate(notes):
         yield Text(note if position else f"\n{note}", "dim")

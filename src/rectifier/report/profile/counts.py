@@ -1,27 +1,27 @@
 """Profile of a data set: how many samples each class of each label has, and how imbalanced that is.
 
-``profile`` returns plain values that go into JSON as they are. ``profile_view.view`` shows them in a terminal,
-``profile_figure.draw`` in a figure file.
+``profile`` returns plain values that go into JSON as they are. ``view`` shows them in a terminal, ``figure`` in a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from torch import Tensor
 
-from rectifier._base import check
 from rectifier.data.dataset import PARTS, ImageData
 from rectifier.labels import imbalance
 from rectifier.report.published import PublishedData, PublishedRatio, published_data, published_ratio
 
 
 class Imbalance(TypedDict):
-    """How imbalanced some counts are.
+    """How imbalanced the classes of a label are, or the labels of a group.
 
-    ``ratio`` is largest over smallest count and None (infinite) where one of the ``empty`` is 0, for JSON has no
-    infinity; ``ratio_nonempty`` leaves those out and is None only where nothing was counted.
+    ``ratio`` is the largest over the smallest count. It is None (infinite) if ``empty`` counts are 0, since JSON has no
+    infinity. ``ratio_nonempty`` leaves these out and is None only if all are empty. A label has ``classes`` and the
+    numbers of ``samples`` with it and ``missing`` it. A group of two-class labels named ``group/label`` has ``labels``;
+    its counts are the samples in which each is positive (its second class).
     """
 
     counts: dict[str, int]
@@ -29,24 +29,14 @@ class Imbalance(TypedDict):
     ratio_nonempty: float | None
     empty: int
     omega: float
+    classes: NotRequired[int]
+    samples: NotRequired[int]
+    missing: NotRequired[int]
+    labels: NotRequired[int]
     paper: NotRequired[PublishedRatio]
 
 
-class LabelProfile(Imbalance):
-    """One label: its number of classes, the samples that have it and those that miss it, and their imbalance."""
-
-    classes: int
-    samples: int
-    missing: int
-
-
-class GroupProfile(Imbalance):
-    """Two-class labels named ``group/label``, counted by the samples in which each is positive (its second class)."""
-
-    labels: int
-
-
-class Profile(TypedDict):
+class DataProfile(TypedDict):
     """What ``profile`` returns."""
 
     name: str
@@ -55,16 +45,16 @@ class Profile(TypedDict):
     parts: dict[str, int]
     fingerprint: str
     notes: list[str]
-    labels: dict[str, LabelProfile]
-    groups: NotRequired[dict[str, GroupProfile]]
+    labels: dict[str, Imbalance]
+    groups: NotRequired[dict[str, Imbalance]]
     paper: NotRequired[PublishedData]
 
 
-def profile(data: ImageData, part: str | None = "train") -> Profile:
-    """Count the classes of every label in one part of the data, or in all (None).
+def profile(data: ImageData, part: str | None = "train") -> DataProfile:
+    """Count the classes of every label in one part of the data, or in all parts (None).
 
-    The paper's values stand beside ours where it gives them; its ratios count training images, so they do so for
-    the part ``"train"`` alone.
+    The paper's numbers are added where it gives them. Its ratios count training images, so they are added for the part
+    ``"train"`` only.
 
     >>> import numpy as np
     >>> import torch
@@ -79,12 +69,12 @@ def profile(data: ImageData, part: str | None = "train") -> Profile:
     samples = len(data) if part is None else len(data.indices(part))
     if samples == 0:
         listed = ", ".join(f"{name} {n}" for name, n in parts.items())
-        check.fail(f"{part or 'data'} of {data.name!r}", "of at least one sample", f"none (samples: {listed})")
-    labels = {
+        raise ValueError(f"{data.name!r} has no samples in part {part or 'all'!r} (samples: {listed}).")
+    labels: dict[str, Imbalance] = {
         name: _label(dict(zip(classes, counts.tolist(), strict=True)), samples)
         for name, classes, counts in zip(data.space.names, data.space.classes, data.counts(part), strict=True)
     }
-    result: Profile = {
+    result: DataProfile = {
         "name": data.name,
         "part": part or "all",
         "samples": samples,
@@ -105,24 +95,25 @@ def profile(data: ImageData, part: str | None = "train") -> Profile:
     return result
 
 
-def _label(counts: dict[str, int], samples: int) -> LabelProfile:
+def _label(counts: dict[str, int], samples: int) -> Imbalance:
     labelled = sum(counts.values())
-    return {"classes": len(counts), "samples": labelled, "missing": samples - labelled, **_imbalance(counts)}
+    return {"classes": len(counts), "samples": labelled, "missing": samples - labelled, **imbalance_of(counts)}
 
 
-def _groups(labels: Mapping[str, LabelProfile]) -> dict[str, GroupProfile]:
+def _groups(labels: Mapping[str, Imbalance]) -> dict[str, Imbalance]:
     positives: dict[str, dict[str, int]] = {}
     for name, label in labels.items():
         group, slash, member = name.partition("/")
         if slash and label["classes"] == 2:
             positives.setdefault(group, {})[member] = list(label["counts"].values())[1]
-    # A group of one has nothing to be compared with: its slash is part of a name.
+    # A single label is no group: its slash is part of its name.
     return {
-        group: {"labels": len(counts), **_imbalance(counts)} for group, counts in positives.items() if len(counts) > 1
+        group: {"labels": len(counts), **imbalance_of(counts)} for group, counts in positives.items() if len(counts) > 1
     }
 
 
-def _imbalance(counts: dict[str, int]) -> Imbalance:
+def imbalance_of(counts: Mapping[str, Any]) -> Imbalance:
+    """Return how imbalanced these counts are."""
     every = list(counts.values())
     present = [n for n in every if n]
     return {
@@ -130,12 +121,12 @@ def _imbalance(counts: dict[str, int]) -> Imbalance:
         "ratio_nonempty": _number(imbalance.imbalance_ratio(present)) if present else None,
         "omega": _number(imbalance.imbalance_measure(every)),
         "empty": len(every) - len(present),
-        "counts": counts,
+        "counts": dict(counts),
     }
 
 
 def _number(value: Tensor) -> float:
-    return float(f"{value.item():.6g}")  # the digits that float32 holds, without the noise behind them
+    return float(f"{value.item():.6g}")  # the digits that float32 holds
 
 
 def rarest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -151,7 +142,7 @@ Entries = list[tuple[str, Imbalance]]
 
 
 def worst_first(entries: Mapping[str, Imbalance]) -> Entries:
-    """Return labels or groups, most imbalanced first; an empty class counts as infinite imbalance."""
+    """Return labels or groups, the most imbalanced first; an empty class counts as infinite imbalance."""
 
     def severity(item: tuple[str, Imbalance]) -> tuple[bool, float, float]:
         return item[1]["ratio"] is None, item[1]["ratio_nonempty"] or 0, item[1]["omega"]
@@ -160,7 +151,7 @@ def worst_first(entries: Mapping[str, Imbalance]) -> Entries:
 
 
 def are_binary(entries: Entries) -> bool:
-    """Say whether these are several labels of two classes each, which are shown by the share of the rarer class."""
+    """Return whether these are several labels of two classes each: views show the share of the rarer class."""
     return len(entries) > 1 and all(len(entry["counts"]) == 2 for _, entry in entries)
 
 
@@ -173,3 +164,15 @@ def ratio_text(value: float | None) -> str:
     if value is None:
         return "-"
     return f"1 : {value:,.0f}" if value >= 9.95 or value == round(value) else f"1 : {value:.1f}"
+
+
+def label_ratio(entry: Mapping[str, Any]) -> str:
+    """Write the imbalance ratio of a label, with a star if it leaves out empty classes.
+
+    >>> label_ratio({"ratio": None, "ratio_nonempty": 3.0, "counts": {"a": 9, "b": 3, "c": 0}})
+    '1 : 3*'
+    """
+    present = sum(n > 0 for n in entry["counts"].values())
+    if entry["ratio"] is None and present == 1:
+        return "1 : ∞"  # without the empty classes there is nothing to compare with
+    return ratio_text(entry["ratio_nonempty"]) + "*" * (entry["ratio"] is None and present > 0)

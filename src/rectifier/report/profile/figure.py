@@ -8,8 +8,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from rectifier._base import check
-from rectifier.report.layout import INK, plain, save_figure, strip
-from rectifier.report.profile.counts import Entries, Imbalance, Profile, are_binary, rarest, ratio_text, worst_first
+from rectifier.report.layout import INK, plain, save_figure, short, strip
+from rectifier.report.profile.counts import DataProfile, Entries, Imbalance, are_binary, rarest, ratio_text, worst_first
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".pdf")
 RAREST = 10
-_PANELS, _SHARES = 24, 60  # at most so many labels are drawn, the most imbalanced
-_NAMED = 12  # up to so many classes their names fit below the bars
+_PANELS, _SHARES = 24, 60  # maximal number of labels, the most imbalanced
+_NAMED = 12  # the names of up to this many classes fit below the bars
 _BAR, _RARE = "#8fb0c9", "#c8553d"
 
 
-def draw(profile: Profile, path: str | Path) -> Path:
+def draw(profile: DataProfile, path: str | Path) -> Path:
     """Draw the profile into a PNG, SVG or PDF file and return its path.
 
-    Each label is a panel with its classes from largest to smallest; many labels of two classes are one panel with
-    the share of the rarer class of each. A group of labels is one panel.
+    Each label is a panel with its classes from largest to smallest. Labels of two classes share one panel with the
+    share of the rarer class of each. A group of labels is one panel.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -79,7 +79,7 @@ def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
     classes = rarest(entry["counts"])[::-1]
     counts = [n for _, n in classes]
     named = len(classes) <= _NAMED
-    turned = named and len(counts) > 8 and counts[0] > 999  # a count of five digits is as wide as one of eight bars
+    turned = named and len(counts) > 8 and counts[0] > 999  # five digits are as wide as one of eight bars
     common = len(classes) if named else len(classes) - RAREST
     colours = [_BAR] * common + [_RARE] * (len(classes) - common)
     bars = axis.bar(range(len(counts)), counts, width=0.8 if len(counts) <= 60 else 1.0, color=colours)
@@ -92,16 +92,16 @@ def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
     if named:
         rotation = 90 if turned else 0
         axis.bar_label(bars, [f"{n:,}" for n in counts], fontsize=6.5, color=INK, padding=1, rotation=rotation)
-        names = [plain(_short(member, 14)) for member, _ in classes]
+        names = [plain(short(member, 14)) for member, _ in classes]
         tilt = max(map(len, names)) > 3
         axis.set_xticks(range(len(names)), names, rotation=40 if tilt else 0, ha="right" if tilt else "center")
     else:
         axis.set_xticks([])
         noun = "labels" if "labels" in entry else "classes"
-        three = ", ".join(f"{_short(member, 16)} {n:,}" for member, n in classes[:-4:-1])
+        three = ", ".join(f"{short(member, 16)} {n:,}" for member, n in classes[:-4:-1])
         caption = f"{len(counts)} {noun}, the {RAREST} rarest in red: {three}, ..."
         axis.set_xlabel(plain(fill(caption, 52)), fontsize=8, color=INK)
-    axis.set_title(plain(_short(name, 40)) + "\n", fontsize=10, fontweight="bold", color=INK, loc="left")
+    axis.set_title(plain(short(name, 40)) + "\n", fontsize=10, fontweight="bold", color=INK, loc="left")
     axis.text(0, 1.025, _caption(entry), transform=axis.transAxes, fontsize=8, color=INK)
     strip(axis)
 
@@ -113,11 +113,11 @@ def _draw_shares(figure: Figure, entries: Entries) -> None:
         member, n = rarest(entry["counts"])[0]
         share = 100 * n / max(sum(entry["counts"].values()), 1)
         axis.barh(row, share, color=_RARE if share < 10 else _BAR)
-        caption = f"{plain(_short(member, 14))} {n:,} · {_caption(entry)}"
+        caption = f"{plain(short(member, 14))} {n:,} · {_caption(entry)}"
         axis.text(share + 0.5, row, caption, va="center", fontsize=7, color=INK)
-    axis.set_yticks(range(len(entries)), [plain(_short(name, 28)) for name, _ in entries])
+    axis.set_yticks(range(len(entries)), [plain(short(name, 28)) for name, _ in entries])
     axis.set_ylim(len(entries) - 0.4, -0.6)
-    axis.set_xlim(0, 80)  # the longest bar is 50: the rest is for what stands beside it
+    axis.set_xlim(0, 80)  # the longest bar is 50; its caption needs the rest
     axis.set_xticks(range(0, 51, 10))
     axis.set_xlabel("share of the rarer class (%), red below 10", fontsize=8, color=INK, x=0.31)
     strip(axis)
@@ -130,7 +130,3 @@ def _caption(entry: Imbalance) -> str:
     if "paper" in entry:
         parts.append(f"paper {ratio_text(entry['paper']['ratio'])}")
     return " · ".join(parts)
-
-
-def _short(name: str, length: int) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"

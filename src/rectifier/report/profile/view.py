@@ -13,22 +13,31 @@ from rich.text import Text
 
 from rectifier.data.dataset import PARTS
 from rectifier.report.layout import bare_table
-from rectifier.report.profile.counts import Entries, Imbalance, Profile, are_binary, rarest, ratio_text, worst_first
+from rectifier.report.profile.counts import (
+    DataProfile,
+    Entries,
+    Imbalance,
+    are_binary,
+    label_ratio,
+    rarest,
+    ratio_text,
+    worst_first,
+)
 
 RAREST = 10
-_LARGEST = 3  # classes that stand for comparison below the rarest
-_ROWS, _ROWS_SHORT = 50, 20  # a table of more labels than the first number shows as many as the second
+_LARGEST = 3  # classes shown below the rarest, for comparison
+_ROWS, _ROWS_SHORT = 50, 20  # a table of more labels than the first number is cut to the second
 _PLOTS, _PLOTS_SHORT = 12, 3  # the same for the plots below it
-_LINEAR = 50.0  # up to this ratio the shortest bar is still seen on a linear scale
-_CURVE = 12  # the least width of a label's distribution in the table
-_NAME = 12  # the least width of a label's name, where it is as long
+_LINEAR = 50.0  # up to this ratio the shortest bar is still visible on a linear scale
+_CURVE = 12  # minimal width of a label's distribution in the table
+_NAME = 12  # minimal width of a long name of a label
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def view(profile: Profile, *, width: int = 80, every: bool = False) -> RenderableType:
+def view(profile: DataProfile, *, width: int = 80, every: bool = False) -> RenderableType:
     """Return the profile as something that rich's ``Console.print`` shows on ``width`` columns.
 
-    ``every`` lists all classes of all labels; without it long lists are cut to their rarest.
+    ``every`` lists all classes of all labels; by default long lists are cut to the rarest.
 
     >>> import json
     >>> from rich.console import Console
@@ -36,10 +45,10 @@ def view(profile: Profile, *, width: int = 80, every: bool = False) -> Renderabl
     >>> rest = '"name": "tiny", "part": "train", "samples": 12, "parts": {"train": 12, "test": 4}, "notes": []'
     >>> Console(width=60).print(view(json.loads('{%s, "labels": {"letter": %s}}' % (rest, label)), width=60))
     tiny: 16 samples (12 train, 4 test)
-    Profile of train: 12 samples.
+    Class counts of train: 12 samples. Omega is 0 if balanced, always below 1.
     <BLANKLINE>
-    Label   Classes  Samples  Missing  Ratio  Omega
-    letter        2       12        0  1 : 3   0.33
+    Label   Classes  Samples  Missing  Imbalance  Omega
+    letter        2       12        0      1 : 3   0.33
     <BLANKLINE>
     letter · linear scale · 1 : 3 · all 2 classes ──────────────
     b  3  ██████████████████
@@ -57,9 +66,9 @@ def view(profile: Profile, *, width: int = 80, every: bool = False) -> Renderabl
     for name, entry in plots:
         blocks += ["", _bars(name, entry, "classes", every)]
     if rows < len(labels):
-        blocks += ["", Text(f"{rows} of {len(labels)} labels, the most imbalanced. --all shows every one.", "dim")]
+        blocks += ["", Text(f"{rows} of {len(labels)} labels are shown, the most imbalanced. --all shows all.", "dim")]
     elif not every and (0 < len(plots) < len(labels) or any(_is_long(entry) for _, entry in plots)):
-        blocks += ["", Text("--all shows every class of every label.", "dim")]
+        blocks += ["", Text("--all shows all classes of all labels.", "dim")]
     return Group(*blocks)
 
 
@@ -73,7 +82,7 @@ def _is_long(entry: Imbalance) -> bool:
     return len(entry["counts"]) > RAREST + _LARGEST + 1
 
 
-def _header(profile: Profile) -> Iterator[RenderableType]:
+def _header(profile: DataProfile) -> Iterator[RenderableType]:
     parts = ", ".join(f"{n:,} {part}" for part, n in profile["parts"].items())
     yield Text.assemble((profile["name"], "bold"), f": {sum(profile['parts'].values()):,} samples ({parts})")
     if paper := profile.get("paper"):
@@ -81,7 +90,7 @@ def _header(profile: Profile) -> Iterator[RenderableType]:
         listed = ", ".join(f"{images[part]:,} {part}" for part in PARTS if part in images)
         yield Text(f"Paper: {listed}; largest ratio {ratio_text(paper['ratio'])} ({paper['source']})", "dim")
     where = "all parts" if profile["part"] == "all" else profile["part"]
-    yield Text(f"Profile of {where}: {profile['samples']:,} samples.")
+    yield Text(f"Class counts of {where}: {profile['samples']:,} samples. Omega is 0 if balanced, always below 1.")
     for note in profile["notes"]:
         line = Table.grid(padding=(0, 1))
         line.add_row("-", Text(note))
@@ -91,7 +100,7 @@ def _header(profile: Profile) -> Iterator[RenderableType]:
 def _table(
     kind: str, entries: Entries, width: int, *, samples: int | None = None, rows: int | None = None
 ) -> Iterator[RenderableType]:
-    """Yield a table with a row per label or group; a number that all of them share stands in a line above it."""
+    """Yield a table with a row per label or group; a number that all share moves to a line above it."""
     counts = [list(entry["counts"].values()) for _, entry in entries]
     numbers = {"Classes" if kind == "Label" else "Labels": [len(n) for n in counts]}
     if samples is not None:
@@ -103,14 +112,14 @@ def _table(
     binary = are_binary(entries)
     entries = entries[:rows]
     columns = {head: [f"{n:,}" for n in column[:rows]] for head, column in numbers.items() if head not in shared}
-    columns["Ratio"] = [_ratio_cell(entry) for _, entry in entries]
+    columns["Imbalance"] = [label_ratio(entry) for _, entry in entries]
     columns["Omega"] = [f"{entry['omega']:.2f}" for _, entry in entries]
     if any("paper" in entry for _, entry in entries):
         columns["Paper"] = [ratio_text(entry["paper"]["ratio"]) if "paper" in entry else "" for _, entry in entries]
 
     taken = sum(max(map(len, [head, *cells])) + 2 for head, cells in columns.items())
     longest = max(len(kind), *(len(name) for name, _ in entries))
-    last = 36 if binary else _CURVE + 2  # what the column after the numbers needs; without room it is left out
+    last = 34 if binary else _CURVE + 2  # width of the column after the numbers; it needs room
     last = 0 if width - taken - last < min(longest, _NAME) else last
     name_width = max(min(longest, width - taken - last), len(kind))
     table = bare_table()
@@ -118,47 +127,40 @@ def _table(
     for head in columns:
         table.add_column(head, justify="right", no_wrap=True)
     if last:
-        table.add_column("Rarest" if binary else "By size, log", no_wrap=True)
+        table.add_column("Rarer class" if binary else "Counts (log)", no_wrap=True)
     for (name, entry), *row in zip(entries, *columns.values(), strict=True):
         shape = _rarer(entry) if binary else Text(_curve(entry, width - taken - name_width - 2), "cyan")
         table.add_row(Text(name), *row, *([shape] if last else []))
     yield table
-    starred = [(name, entry) for name, entry in entries if _ratio_cell(entry).endswith("*")]
+    starred = [(name, entry) for name, entry in entries if label_ratio(entry).endswith("*")]
     if starred:
         empty = ", ".join(f"{name} {entry['empty']}" for name, entry in starred)
-        yield Text(f"* without those that have no sample and make it infinite: {empty}", "dim")
-
-
-def _ratio_cell(entry: Imbalance) -> str:
-    present = len(entry["counts"]) - entry["empty"]
-    if entry["empty"] and present == 1:
-        return "1 : ∞"  # one class alone: there is no ratio without the empty ones
-    return ratio_text(entry["ratio_nonempty"]) + "*" * (entry["empty"] > 0 and present > 0)
+        yield Text(f"* without empty classes, which make the ratio infinite: {empty}", "dim")
 
 
 def _rarer(entry: Imbalance) -> RenderableType:
-    """Return name, count and share of the rarer of two classes, and the share as a bar that is full at one half."""
+    """Return name, count and share of the rarer of two classes, and a bar that is full at one half."""
     name, n = rarest(entry["counts"])[0]
     share = n / max(sum(entry["counts"].values()), 1)
     cells = Table.grid(padding=(0, 1, 0, 0))
     cells.add_column(width=6, no_wrap=True, overflow="ellipsis")
     cells.add_column(width=7, no_wrap=True, justify="right")
     cells.add_column(width=6, no_wrap=True, justify="right")
-    cells.add_row(Text(name), f"{n:,}", f"{share:.2%}", Bar(0.5, 0, share, width=11, color="cyan"))
+    cells.add_row(Text(name), f"{n:,}", f"{share:.2%}", Bar(0.5, 0, share, width=9, color="cyan"))
     return cells
 
 
 def _curve(entry: Imbalance, width: int) -> str:
-    """Draw the counts from largest to smallest as one line of blocks, one a class where there is room."""
+    """Draw the counts from largest to smallest as one line of blocks, one per class if there is room."""
     counts = sorted(entry["counts"].values(), reverse=True)
-    largest = max(1, *counts)  # one scale for all rows of the table, so that they can be compared
+    largest = max(1, *counts)  # so that an empty label has a scale
     width = min(len(counts), max(width, _CURVE), 40)
     sampled = [counts[i * (len(counts) - 1) // max(width - 1, 1)] for i in range(width)]
     return "".join(_BLOCKS[math.ceil(8 * math.log1p(n) / math.log1p(largest))] for n in sampled)
 
 
 def _bars(name: str, entry: Imbalance, noun: str, every: bool) -> RenderableType:
-    """Return one bar a class, rarest first; where there are many, the ten rarest and the largest."""
+    """Return one bar per class, rarest first; of many classes, the ten rarest and the three largest."""
     classes = rarest(entry["counts"])
     length, scale = _scale(entry)
     cut = _is_long(entry) and not every
@@ -173,12 +175,12 @@ def _bars(name: str, entry: Imbalance, noun: str, every: bool) -> RenderableType
         for member, n in classes[-_LARGEST:]:
             grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n), color="blue"))
     shown = f"{RAREST} rarest and {_LARGEST} largest of {len(classes)} {noun}" if cut else f"all {len(classes)} {noun}"
-    title = f" · {scale} scale · {_ratio_cell(entry)} · {shown}"
+    title = f" · {scale} scale · {label_ratio(entry)} · {shown}"
     return Group(Rule(Text.assemble((name, "bold"), title), align="left", style="dim"), grid)
 
 
 def _scale(entry: Imbalance) -> tuple[Callable[[int], float], str]:
-    """Return how long the bar of a count is, from 0 to 1, and the name of that scale."""
+    """Return the length of the bar of a count, from 0 to 1, and the name of the scale."""
     largest = max(1, *entry["counts"].values())
     if (entry["ratio_nonempty"] or 1) <= _LINEAR:
         return lambda n: n / largest, "linear"

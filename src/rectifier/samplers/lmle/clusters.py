@@ -1,4 +1,4 @@
-"""LMLE's clusters: k-means within each class, quintuplets mined from them, and the decision by cluster centres.
+"""LMLE's clusters: k-means within each class, and quintuplets mined from them.
 
 Features are taken as they are given; LMLE's are of unit length. Everything runs where the features lie, in chunks, and
 nothing grows with the square of the number of samples.
@@ -6,7 +6,6 @@ nothing grows with the square of the number of samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,6 @@ from torch import Generator, Tensor
 from rectifier._base import check
 from rectifier._base.distances import at_least_float32, squared_distances
 from rectifier.labels import columns
-from rectifier.labels.columns import Sizes
 from rectifier.samplers.lmle.kmeans import NUMBERS, k_means
 
 CLUSTER_SIZE = 200
@@ -23,9 +21,6 @@ CLUSTER_SIZE = 200
 
 CHUNK = 2**24
 """Distances held at once."""
-
-NEVER = -1e4
-"""The score of a class that none of the nearest centres is of: far below any score of unit-length features."""
 
 
 class Clusters(NamedTuple):
@@ -143,17 +138,8 @@ def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = 
 
 
 @torch.no_grad()
-def mine_quintuplets(
-    features: Tensor,
-    clusters: Clusters,
-    anchors: Tensor,
-    candidates: int | None = None,
-    generator: Generator | None = None,
-) -> Quintuplets:
-    """Find the quintuplet of each anchor ``(R,)`` among all samples ``(N, D)``, or among some drawn for each role.
-
-    With ``candidates``, so many samples are drawn for each anchor and role (own cluster, own class in other clusters,
-    other classes), with replacement: the work no longer depends on N. Ties go to the sample that comes first.
+def mine_quintuplets(features: Tensor, clusters: Clusters, anchors: Tensor) -> Quintuplets:
+    """Find the quintuplet of each anchor ``(R,)`` among all samples ``(N, D)``. Ties go to the first sample.
 
     What does not exist is stood in for: alone in its cluster, the anchor is its own p+ (at distance 0); in a class of
     one cluster, p- and p-- are p+, so that of the three hinges only the last one has a slope. Rows without another
@@ -165,60 +151,17 @@ def mine_quintuplets(
     [0, 1, 2, 3, 4, 1]
     """
     _check_features(features, "clusters.assigned", clusters.assigned)
-    candidates_ok = candidates is None or check.is_count(candidates)
-    check.raise_all([check.that("candidates", candidates, "a positive integer or None", candidates_ok)])
     if anchors.dim() != 1 or anchors.dtype != torch.int64:
         check.fail("anchors", "int64 sample numbers (R,)", f"{anchors.dtype}, shape {tuple(anchors.shape)}")
-    search = _Exact(features, clusters) if candidates is None else _Drawn(features, clusters, candidates, generator)
-    parts = [search.mine(rows) for rows in anchors.split(max(1, CHUNK // search.entries_per_anchor))]
+    own_class = _own_class(clusters)
+    chunks = anchors.split(max(1, CHUNK // max(1, len(features))))
+    parts = [_mine(features, clusters.assigned, own_class, rows) for rows in chunks]
     near, nearer, farther, other = (torch.cat(part) for part in zip(*parts, strict=True))
     valid = (other >= 0) & (clusters.assigned[anchors] >= 0)
     near = torch.where(near >= 0, near, anchors)
     nearer, farther = torch.where(nearer >= 0, nearer, near), torch.where(farther >= 0, farther, near)
     near, nearer, farther, other = (torch.where(valid, part, anchors) for part in (near, nearer, farther, other))
     return Quintuplets(anchors, near, nearer, farther, other, valid)
-
-
-@torch.no_grad()
-def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: int | None = None) -> Tensor:
-    """Score the classes of one label, ``(Q, classes)``, by the distances of queries ``(Q, D)`` to the centres.
-
-    LMLE's decision is the largest score: the least distance to a cluster of another class, minus the largest to one of
-    the class, among the ``nearest`` centres of the query (None: all of them). Distances are squared. A class that
-    has all of these centres scores 0; one that has none of them scores below all others, the lower the farther its own
-    nearest centre is; one without any centre scores ``NEVER``.
-
-    >>> clusters = Clusters(torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([0, 0, 1]), torch.zeros(0).long())
-    >>> cluster_scores(torch.tensor([[1.0]]), clusters, classes=2)
-    tensor([[ 8., -9.]])
-    """
-    number = len(clusters.class_of)
-    highest = int(clusters.class_of.max()) + 1 if number else 1
-    classes_ok, nearest_ok = check.is_count(classes) and classes >= highest, nearest is None or check.is_count(nearest)
-    check.raise_all(
-        [
-            check.that("classes", classes, f"at least {highest}, as the clusters have", classes_ok),
-            check.that("nearest", nearest, "a positive integer or None", nearest_ok),
-        ]
-    )
-    if number == 0:
-        return torch.zeros(len(queries), classes, dtype=queries.dtype, device=queries.device)
-    kept = number if nearest is None else min(nearest, number)
-    rows = queries.split(max(1, CHUNK // (number + classes)))
-    return torch.cat([_scores(chunk, clusters, classes, kept) for chunk in rows])
-
-
-def cluster_label_scores(
-    queries: Tensor, clusters: Sequence[Clusters], sizes: Sizes, nearest: int | None = None
-) -> Tensor:
-    """Score the classes of all labels, ``(Q, K)``; queries ``(Q, D)`` or ``(Q, A, D)``, clusters one for each label."""
-    resolved = columns.as_sizes(sizes)
-    if len(clusters) != len(resolved):
-        check.fail("clusters", f"one for each of the {len(resolved)} labels", f"{len(clusters)}")
-    by_label = enumerate(zip(clusters, resolved, strict=True))
-    return torch.cat(
-        [cluster_scores(columns.of_label(queries, a), own, size, nearest) for a, (own, size) in by_label], 1
-    )
 
 
 def _without_empty(clusters: Clusters) -> Clusters:
@@ -229,64 +172,15 @@ def _without_empty(clusters: Clusters) -> Clusters:
     return Clusters(clusters.centres[used], clusters.class_of[used], number[clusters.assigned])
 
 
-class _Exact:
-    """Search all samples."""
-
-    def __init__(self, features: Tensor, clusters: Clusters) -> None:
-        self.features, self.clusters = features, clusters
-        self.entries_per_anchor = max(1, len(features))
-        self.own_class = _own_class(clusters)
-
-    def mine(self, anchors: Tensor) -> tuple[Tensor, ...]:
-        assigned = self.clusters.assigned
-        distances = squared_distances(self.features[anchors], self.features).float()  # so that equal features tie
-        in_cluster = assigned[anchors, None] == assigned
-        in_class = self.own_class[anchors, None] == self.own_class
-        elsewhere = in_class & ~in_cluster
-        other = ~in_class & (self.own_class >= 0)
-        roles = ((in_cluster, True), (elsewhere, False), (elsewhere, True), (other, False))
-        return tuple(_extreme(distances, eligible, farthest) for eligible, farthest in roles)
-
-
-class _Drawn:
-    """Search some samples, drawn anew for each anchor and role.
-
-    Sorted by class and cluster, a cluster is a range of samples, and so is a class: what a role may be drawn from is
-    one range without another.
-    """
-
-    def __init__(self, features: Tensor, clusters: Clusters, candidates: int, generator: Generator | None) -> None:
-        self.features, self.clusters, self.candidates, self.generator = features, clusters, candidates, generator
-        self.entries_per_anchor = candidates * max(1, features.shape[1])
-        self.own_class = _own_class(clusters)
-        self.order = (self.own_class * (len(clusters.class_of) + 1) + clusters.assigned).argsort(stable=True)
-        self.missing = (clusters.assigned < 0).sum()  # these come first
-
-    def mine(self, anchors: Tensor) -> tuple[Tensor, ...]:
-        cluster = _range_of(self.clusters.assigned[self.order], self.clusters.assigned[anchors])
-        whole = _range_of(self.own_class[self.order], self.own_class[anchors])
-        nothing = (whole[0], whole[0])
-        every = (self.missing.expand_as(whole[0]), torch.full_like(whole[0], len(self.order)))
-        elsewhere = self._draw(whole, cluster)
-        own, other = self._draw(cluster, nothing), self._draw(every, whole)
-        roles = ((own, True), (elsewhere, False), (elsewhere, True), (other, False))
-        return tuple(self._choose(anchors, drawn, farthest) for drawn, farthest in roles)
-
-    def _draw(self, inside: tuple[Tensor, Tensor], without: tuple[Tensor, Tensor]) -> Tensor:
-        """Return ``(R, candidates)`` sample numbers in ascending order, -1 where there is none to draw."""
-        left_out = without[1] - without[0]
-        size = (inside[1] - inside[0] - left_out)[:, None]
-        shape, device = (len(size), self.candidates), size.device
-        turn = (torch.rand(shape, generator=self.generator, device=device, dtype=torch.float64) * size).long()
-        place = turn + inside[0][:, None]
-        place = place + left_out[:, None] * (place >= without[0][:, None])
-        drawn = self.order[place.clamp(max=len(self.order) - 1)]
-        return torch.where(size > 0, drawn, -1).sort(1).values
-
-    def _choose(self, anchors: Tensor, drawn: Tensor, farthest: bool) -> Tensor:
-        distances = (self.features[anchors, None] - self.features[drawn.clamp(min=0)]).square().sum(-1)
-        slot = _extreme(distances, drawn >= 0, farthest)
-        return torch.where(slot >= 0, drawn.gather(1, slot.clamp(min=0)[:, None]).squeeze(1), -1)
+def _mine(features: Tensor, assigned: Tensor, own_class: Tensor, anchors: Tensor) -> tuple[Tensor, ...]:
+    """Return p+, p-, p-- and n of each anchor, -1 where there is none."""
+    distances = squared_distances(features[anchors], features).float()  # so that equal features tie
+    in_cluster = assigned[anchors, None] == assigned
+    in_class = own_class[anchors, None] == own_class
+    elsewhere = in_class & ~in_cluster
+    other = ~in_class & (own_class >= 0)
+    roles = ((in_cluster, True), (elsewhere, False), (elsewhere, True), (other, False))
+    return tuple(_extreme(distances, eligible, farthest) for eligible, farthest in roles)
 
 
 def _extreme(distances: Tensor, eligible: Tensor, farthest: bool) -> Tensor:
@@ -296,40 +190,10 @@ def _extreme(distances: Tensor, eligible: Tensor, farthest: bool) -> Tensor:
     return torch.where(eligible.any(1), place, -1)
 
 
-def _range_of(ascending: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where each value begins and ends in a sorted list."""
-    begin, end = torch.searchsorted(ascending, values), torch.searchsorted(ascending, values, right=True)
-    return begin, end
-
-
 def _own_class(clusters: Clusters) -> Tensor:
     """Return ``(N,)``: the class of each sample, -1 where its label is missing."""
     behind = torch.cat([clusters.class_of, clusters.class_of.new_full((1,), -1)])
     return behind[clusters.assigned]  # -1 is the last
-
-
-def _scores(queries: Tensor, clusters: Clusters, classes: int, kept: int) -> Tensor:
-    distances = squared_distances(queries, clusters.centres)
-    if kept < len(clusters.class_of):
-        order = distances.argsort(dim=1, stable=True)[:, :kept]
-        near = torch.zeros_like(distances, dtype=torch.bool).scatter(1, order, True)
-    else:
-        near = torch.ones_like(distances, dtype=torch.bool)
-    infinite = float("inf")
-    place = clusters.class_of.expand_as(distances)
-    empty = distances.new_full((len(queries), classes), infinite)
-    least = empty.scatter_reduce(1, place, distances.masked_fill(~near, infinite), "amin")
-    most = (-empty).scatter_reduce(1, place, distances.masked_fill(~near, -infinite), "amax")
-    # The least of the other classes is the least of all, or for the class that has it, the second.
-    first, whose = least.min(1, keepdim=True)
-    second = least.scatter(1, whose, infinite).amin(1, keepdim=True)
-    others = torch.where(torch.arange(classes, device=whose.device) == whose, second, first)
-    scores = torch.where(others.isinf(), 0, others - most)
-    # Who has none of the nearest centres stands behind all who do, by the distance to its own nearest: finite numbers,
-    # which decision rules and calibration can work with.
-    own = empty.scatter_reduce(1, place, distances, "amin")
-    behind = torch.where(own.isinf(), NEVER, -(distances.amax(1, keepdim=True) + own))
-    return torch.where(most.isinf(), behind, scores).to(queries.dtype)
 
 
 def _permutation(length: int, device: torch.device, generator: Generator | None) -> Tensor:

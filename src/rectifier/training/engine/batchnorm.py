@@ -1,8 +1,8 @@
 """Normalise by the joined batch of all ranks, so that two processes train what one trains on the whole batch.
 
-``torch.nn.SyncBatchNorm`` does this on CUDA alone; here it is for any device, with one collective forward and one
-backward. The gradient of a sum over ranks is the same sum: each rank's rows receive from the losses of all ranks, and
-DDP's mean over ranks makes it the gradient of one process wherever that holds without batch normalisation: for losses
+``torch.nn.SyncBatchNorm`` works on CUDA only; this works on any device, with one collective forward and one backward.
+The gradient of a sum over ranks is the same sum: each rank's rows receive from the losses of all ranks. DDP takes the
+mean over ranks. The result is the gradient of one process wherever that holds without batch normalisation: for losses
 of own rows times the number of ranks (``losses/gather.py``), and for means over local batches of equal size.
 """
 
@@ -23,11 +23,11 @@ from rectifier._base import check
 def with_global_batch_norm(network: nn.Module) -> nn.Module:
     """Make every ``nn.BatchNorm1d``, ``2d`` and ``3d`` of a network normalise by the rows of all ranks.
 
-    The network is changed in place; use what is returned, which is new where the network is one such layer on CUDA.
-    Parameters and buffers stay the same objects under the same names, so earlier optimizers and saved weights remain
-    valid. Evaluation, and training in one process, stay equal to the bit. Call this on the network's final device: on
-    CUDA the layers become ``torch.nn.SyncBatchNorm``. Classes derived from ``nn.BatchNorm`` may do more than normalise
-    (timm's ``BatchNormAct2d`` does): they are left alone, with a warning.
+    The network is changed in place; use the returned network, which is new if it is one such layer on CUDA. Parameters
+    and buffers stay the same objects under the same names, so optimizers and saved weights remain valid. Evaluation,
+    and training in one process, stay equal to the bit. Call this on the network's final device: on CUDA the layers
+    become ``torch.nn.SyncBatchNorm``. Subclasses of ``nn.BatchNorm`` may do more than normalise (timm's
+    ``BatchNormAct2d`` does), so they do not change, with a warning.
 
     >>> network = with_global_batch_norm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
     >>> type(network[1]).__name__, sorted(network[1].state_dict())

@@ -1,193 +1,191 @@
-"""Course: one training under way, and what it does at a time. ``fit`` drives one, or several side by side."""
+"""Course: one training under way. ``loop.training`` runs it, ``fit`` drives one or several in turn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from rectifier._base import check, console
 from rectifier.data.loader import Batch, Loader
-from rectifier.training.config import Config
 from rectifier.training.engine.devices import gather_all
 from rectifier.training.engine.lanes import Lane, OnlyLane
-from rectifier.training.engine.schedule import Schedule
+from rectifier.training.engine.loop import training
+from rectifier.training.engine.options import Options
+from rectifier.training.engine.schedule import make_schedule
 from rectifier.training.engine.state import State
-from rectifier.training.engine.step import Trained, make_step
+from rectifier.training.engine.step import EagerStep, fastest, make_optimizer
 from rectifier.training.engine.tally import Tally
-
-Validate = Callable[[], Tensor]
-"""Gives the validation's class-balanced accuracy of the network as it is, a number on the device."""
 
 
 class Recorder(Protocol):
-    """What keeps a training's traces. Only the first process writes."""
+    """Saves the traces of a training."""
 
     def save_checkpoint(self, state: dict[str, Any]) -> None: ...
 
     def save_epoch(self, state: State) -> None: ...
 
 
-@dataclass(frozen=True)
-class Parts(Trained):
-    """What a training is made of."""
-
-    loader: Loader
-    validate: Validate | None  # None: the classifier does not decide, and the last epoch is the chosen one
-    names: tuple[str, ...]
-    ids: Callable[[Tensor], list[str]]
-    judged_from: float = 0.0  # the share of training after which an epoch can be chosen
-    before_epoch: Callable[[int], None] | None = None
-
-
+@dataclass(eq=False)
 class Course:
-    """One training from where ``state`` stands to its end, at a rate of its own. Its work is done in its lane."""
+    """One training, from its ``state`` to its end. Network and objective are on the device of ``fabric``."""
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        parts: Parts,
-        config: Config,
-        lr: float,
-        recorder: Recorder,
-        state: State,
-        lane: Lane | OnlyLane,
-        name: str,
-    ) -> None:
-        self._fabric, self._config, self._recorder, self._lane = fabric, config, recorder, lane
-        self.parts, self.state, self.name = parts, state, name
-        self.tally = Tally(len(parts.names), fabric.device)
-        self.batches, self.epochs = len(parts.loader), config.epochs
-        if state.best_epoch is not None and not self._may_be_chosen(state.best_epoch):
-            state.forget_best()  # an older version chose among all epochs
-        self._lr, self._schedule = lr, make_schedule(config, self.batches)
-        self._windows: Iterator[list[Batch]] | None = None  # of the present epoch
+    name: str  # for messages
+    fabric: Fabric
+    options: Options
+    network: nn.Module
+    objective: nn.Module
+    loader: Loader
+    labels: tuple[str, ...]
+    ids: Callable[[Tensor], list[str]]  # gives the names of the samples at some positions
+    state: State
+    recorder: Recorder | None = None  # None in processes that do not write
+    lane: Lane | OnlyLane = field(default_factory=OnlyLane)
+    mixing: nn.Module | None = None
+    validation: Callable[[], Tensor] | None = None  # gives a score; without it the last epoch is chosen
+    before_epoch: Callable[[int], None] | None = None  # gets the number of each epoch, from 0
+
+    def __post_init__(self) -> None:
+        self.wrapped, self.optimizer = self.fabric.setup(self.network, make_optimizer(self.network, self.options))
+        self.tally = Tally(len(self.labels), self.fabric.device)
+        self.batches = len(self.loader)
+        self._schedule = make_schedule(self.options, self.batches)
+        self._loop = training(self)
 
     @property
     def is_over(self) -> bool:
-        return self.state.epoch >= self.epochs or self.state.is_over(self._config.patience)
+        return self.state.epoch >= self.options.epochs or self.state.is_over(self.options.patience)
 
     @property
     def is_epoch_over(self) -> bool:
-        """Whether the present epoch has no batch left, and waits for ``end_epoch``."""
+        """Whether all batches of the current epoch are done."""
         return self.state.batch >= self.batches
 
     @property
     def where(self) -> str:
-        """Where it stands, in words."""
+        """The position in the training, in words."""
         state = self.state
         if not state.batch:
             return f"the end of epoch {state.epoch}"
         return f"epoch {state.epoch + 1}, batch {state.batch} of {self.batches}"
 
-    def begin(self) -> None:
-        """Make ready, and see that there is a good checkpoint, whatever happens."""
-        with self._lane.turn():
-            _restore(self._fabric, self.parts, self.state, self.tally)
-            steps = {part: self._schedule.total * alike for part, alike in self._lane.alike.items()}
-            self._step = make_step(self._fabric, self.parts, self._config, self.tally, steps)
+    def start(self) -> None:
+        """Restore the state, and make sure that a good checkpoint exists."""
+        with self.lane.turn():
+            self._restore()
+            steps = {part: self._schedule.total * alike for part, alike in self.lane.alike.items()}
+            trained = (self.network, self.wrapped, self.optimizer, self.objective, self.tally)
+            self.step = fastest(EagerStep(self.fabric, *trained, self.mixing, self.options.clip), self.options, steps)
             if not self.state.saved:
                 self._save()
-            self.parts.wrapped.train()
-
-    def _begun_epoch(self) -> Iterator[list[Batch]]:
-        epoch = self.state.epoch
-        set_progress: Any = getattr(self.parts.objective, "set_progress", None)
-        if set_progress is not None:  # objectives that change over training
-            set_progress(epoch / self.epochs)
-        if self.parts.before_epoch is not None and self.state.batch == 0:
-            self.parts.before_epoch(epoch)
-        self.parts.loader.set_epoch(epoch, skip=self.state.batch)
-        return _windows(self.parts.loader, self.batches - self.state.batch, self._config.accumulate)
+            self.wrapped.train()
 
     def advance(self) -> None:
-        """Take a step."""
-        with self._lane.turn():
-            if self._windows is None:
-                self._windows = self._begun_epoch()
-            window = next(self._windows)
-            self._step(window, self._lr * self._schedule(self.state.step))
-            self.state.advance(len(window))
+        """Run the training loop to its next pause: a step, the start of a validation, or the end of an epoch."""
+        with self.lane.turn():
+            next(self._loop)
+
+    # What the loop calls, in this course's lane.
+
+    def windows(self) -> Iterator[list[Batch]]:
+        """Start or resume the current epoch, and return its batches in windows: one step is made for each window."""
+        epoch = self.state.epoch
+        set_progress: Any = getattr(self.objective, "set_progress", None)
+        if set_progress is not None:  # not every objective changes during training
+            set_progress(epoch / self.options.epochs)
+        if self.before_epoch is not None and self.state.batch == 0:
+            self.before_epoch(epoch)
+        self.loader.set_epoch(epoch, skip=self.state.batch)
+        return _windows(self.loader, self.batches - self.state.batch, self.options.accumulate)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.options.lr * self._schedule(step)
 
     def validate(self) -> Tensor | None:
-        """Start validation when its turn has come; its score can be read in ``end_epoch``."""
+        """Start a validation if it is due. ``end_epoch`` reads the score."""
         number = self.state.epoch + 1
-        if self.parts.validate is None or (number % self._config.validate_every and number != self.epochs):
+        if self.validation is None or (number % self.options.validate_every and number != self.options.epochs):
             return None
-        with self._lane.turn():
-            return self.parts.validate()
+        return self.validation()
 
     def end_epoch(self, validated: Tensor | None) -> None:
-        """Note the epoch, and what validation thinks of it when its turn had come."""
-        with self._lane.turn():
-            if self._windows is not None:
-                next(self._windows, None)  # lets the loader close what it opened
-                self._windows = None
-            score = None if validated is None else float(validated)
-            number, rate = self.state.epoch + 1, self._lr * self._schedule(self.state.step - 1)
-            row = {"epoch": number, "step": self.state.step, "lr": rate, **self.tally.means(), "validation": score}
-            self.state.end_epoch(row, self.tally.by_label(self.parts.names))
-            if score is not None and self._may_be_chosen(number):
-                self.state.judge(score, self.parts.bare, keep_last=self._config.select == "last")
-            elif self.parts.validate is None and number == self.epochs:
-                self.state.keep(self.parts.bare)
-            self.tally.reset()
-        self._recorder.save_epoch(self.state)
+        """Record the epoch, and keep its weights if it is the best."""
+        score = None if validated is None else float(validated)
+        number, rate = self.state.epoch + 1, self.rate(self.state.step - 1)
+        row = {"epoch": number, "step": self.state.step, "lr": rate, **self.tally.means(), "validation": score}
+        self.state.end_epoch(row, self.tally.by_label(self.labels))
+        if score is not None and (number - 1) / self.options.epochs >= self.options.choose_from:
+            self.state.judge(score, self.network, keep_last=self.options.select == "last")
+        elif self.validation is None and number == self.options.epochs:
+            self.state.keep(self.network)
+        self.tally.reset()
+        if self.recorder is not None:
+            self.recorder.save_epoch(self.state)
 
-    def _may_be_chosen(self, number: int) -> bool:
-        """Say whether an epoch, counted from 1, began when the method was all that it is."""
-        return (number - 1) / self.epochs >= self.parts.judged_from
+    # What the driver asks between two steps.
 
     def means(self) -> dict[str, float]:
-        """Return the loss and its parts in the present epoch. Waits for the device."""
-        with self._lane.turn():
+        """Return the loss and its parts in the current epoch. Waits for the device."""
+        with self.lane.turn():
             return self.tally.means()
 
     def complaint(self, weights: bool) -> str | None:
-        """Say which loss was not finite, or that the weights are not: nothing may be saved after that."""
-        with self._lane.turn():
+        """Say which loss is not finite, or that the weights are not. Nothing may be saved after that."""
+        with self.lane.turn():
             bad, where = self.tally.first_bad(), f"epoch {self.state.epoch + 1}"
             if bad is not None:
-                self.parts.loader.set_epoch(self.state.epoch)
-                ids = self.parts.ids(self.parts.loader.positions(bad))
-                got = f"one that is not in batch {bad + 1} of {where} (images {', '.join(ids[:3])}, ...)"
-                return check.sentence("the loss", "finite", got)
-            if weights and not _all_finite(self.parts.bare.parameters()):
-                return check.sentence("the weights", "finite after every step", f"infinite or NaN ones in {where}")
+                self.loader.set_epoch(self.state.epoch)
+                ids = ", ".join(self.ids(self.loader.positions(bad))[:3])
+                return f"The loss is not finite in batch {bad + 1} of {where} (images {ids}, ...)."
+            if weights and not _all_finite(self.network.parameters()):
+                return f"The weights are not finite in {where}."
         return None
 
     def save(self) -> None:
-        with self._lane.turn():
+        with self.lane.turn():
             self._save()
 
     def _save(self) -> None:
-        random = _random_states(self._fabric)
-        if self._fabric.is_global_zero:
-            self._recorder.save_checkpoint(
+        random = _random_states(self.fabric)
+        sampler_state = getattr(self.loader.sampler, "state", None)  # most samplers have only a seed and an epoch
+        if self.recorder is not None:
+            self.recorder.save_checkpoint(
                 {
                     **self.state.as_dict(),
-                    "network": self.parts.bare.state_dict(),
-                    "optimizer": self.parts.optimizer.state_dict(),
-                    "objective": self.parts.objective.state_dict(),
-                    "sampler": _sampler_state(self.parts.loader),
-                    "precision": self._fabric.strategy.precision.state_dict(),
+                    "network": self.network.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "objective": self.objective.state_dict(),
+                    "sampler": sampler_state() if callable(sampler_state) else {},
+                    "precision": self.fabric.strategy.precision.state_dict(),
                     "tally": self.tally.state(),
                     "random": random,
                 }
             )
         self.state.saved = {"step": self.state.step}
 
-
-def make_schedule(config: Config, batches: int) -> Schedule:
-    """Return the schedule of a training with so many batches an epoch."""
-    steps = -(-batches // config.accumulate)
-    warmup = round(config.warmup * steps)
-    return Schedule(config.schedule, config.epochs * steps, warmup, config.milestones, config.decay)
+    def _restore(self) -> None:
+        saved, fabric = self.state.saved, self.fabric
+        if not saved:
+            return
+        self.network.load_state_dict(saved["network"])
+        _load_optimizer(self.optimizer, saved["optimizer"])
+        self.objective.load_state_dict(saved["objective"])
+        if saved["sampler"]:
+            on_device = {name: tensor.to(fabric.device) for name, tensor in saved["sampler"].items()}
+            self.loader.sampler.load(on_device)  # type: ignore[union-attr]
+        fabric.strategy.precision.load_state_dict(saved["precision"])
+        self.tally.load(saved["tally"])
+        if len(saved["random"]) == fabric.world_size:
+            _set_random_state(fabric, saved["random"][fabric.global_rank])
+        else:
+            before = check.amount(len(saved["random"]), "process")
+            console.say(f"The run started on {before}. Its random masks (dropout) will differ from an unbroken run's.")
 
 
 def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list[Batch]]:
@@ -201,37 +199,12 @@ def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list
 
 
 def _all_finite(weights: Iterable[Tensor]) -> bool:
-    # NaN is larger than all. A few kernels for all weights, and one wait for the device.
+    # NaN is the largest. A few kernels for all weights, and one wait for the device.
     return bool(torch.nn.utils.get_total_norm(weights, norm_type=math.inf).isfinite())
 
 
-def _restore(fabric: Fabric, parts: Parts, state: State, tally: Tally) -> None:
-    saved = state.saved
-    if not saved:
-        return
-    parts.bare.load_state_dict(saved["network"])
-    _load_optimizer(parts.optimizer, saved["optimizer"])
-    parts.objective.load_state_dict(saved.get("objective", {}), strict="objective" in saved)
-    if saved.get("sampler"):
-        on_device = {name: tensor.to(fabric.device) for name, tensor in saved["sampler"].items()}
-        parts.loader.sampler.load(on_device)  # type: ignore[union-attr]
-    fabric.strategy.precision.load_state_dict(saved["precision"])
-    tally.load(saved["tally"])
-    if len(saved["random"]) == fabric.world_size:
-        _set_random_state(fabric, saved["random"][fabric.global_rank])
-    else:
-        before = check.amount(len(saved["random"]), "process")
-        console.say(f"The run was on {before}; random masks (dropout) will not be those of an unbroken run.")
-
-
-def _sampler_state(loader: Loader) -> dict[str, Tensor]:
-    """Return what a sampler remembers beside its seed and epoch; most remember nothing."""
-    state = getattr(loader.sampler, "state", None)
-    return state() if callable(state) else {}
-
-
 def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
-    """Load moments; the rate stays the tensor, or the number, that it is: the schedule says its value."""
+    """Load the moments. The rate stays the same tensor or number, because the schedule sets its value."""
     rates = [group["lr"] for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):

@@ -1,4 +1,4 @@
-"""What a person sees while a network trains: a bar with the loss and its parts on a terminal, lines elsewhere."""
+"""Show the progress of training: a bar with the loss and its parts on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE = 15.0  # seconds between lines where there is no terminal
 
 
 class Display:
-    """The progress of one training, or of several side by side: then the means over them."""
+    """The progress of one training, or the means over several side by side."""
 
     def __init__(self, courses: Sequence[Course]) -> None:
         self._courses = courses
@@ -29,7 +29,7 @@ class Display:
         if not console.is_quiet():
             self._progress = self._stack.enter_context(console.progress())
             self._task = self._progress.add_task(
-                "training", total=sum(course.epochs * course.batches for course in self._courses)
+                "training", total=sum(course.options.epochs * course.batches for course in self._courses)
             )
         return self
 
@@ -40,26 +40,26 @@ class Display:
         return self._progress is not None and time.monotonic() - self._shown >= _REFRESH
 
     def show(self, courses: Sequence[Course]) -> None:
-        """Show how the present epoch goes of those that are under way."""
+        """Show the current epoch of the active trainings."""
         if not self.is_due():
             return
         self._shown = time.monotonic()
         lead, means = courses[0], [course.means() for course in courses]
         base, rectification = (fmean(each[part] for each in means) for part in ("cross_entropy", "rectification"))
         parts = f"loss {base:.3f} CRL {rectification:.3f}"
-        text = f"epoch {lead.state.epoch + 1}/{lead.epochs} {parts}{self._validation}"
+        text = f"epoch {lead.state.epoch + 1}/{lead.options.epochs} {parts}{self._validation}"
         done = sum(course.state.epoch * course.batches + course.state.batch for course in self._courses)
         self._progress.update(self._task, completed=done, description=text)
 
     def end_epoch(self, courses: Sequence[Course]) -> None:
-        """Remember the last validation; say it where there is no terminal to show a bar on."""
+        """Remember the last validation, and print it if no terminal shows a bar."""
         rows = [course.state.epochs[-1] for course in courses]
         bests = [course.state.best for course in courses if course.state.best is not None]
         scores = [row["validation"] for row in rows if row["validation"] is not None]
         if scores:
-            best = f" best {100 * fmean(bests):.1f}" if bests else ""  # some methods are not judged from the beginning
+            best = f" best {100 * fmean(bests):.1f}" if bests else ""  # some methods choose from a later epoch on
             self._validation = f" val {100 * fmean(scores):.1f}{best}"
         if self._progress is not None and self._progress.disable and time.monotonic() - self._said >= _LINE:
             self._said = time.monotonic()
             loss = fmean(row["loss"] for row in rows)
-            console.say(f"epoch {courses[0].state.epoch}/{courses[0].epochs} loss {loss:.3f}{self._validation}")
+            console.say(f"epoch {courses[0].state.epoch}/{courses[0].options.epochs} loss {loss:.3f}{self._validation}")

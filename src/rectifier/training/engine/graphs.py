@@ -1,7 +1,7 @@
 """Work on batches as CUDA graphs: captured once for each shape, then replayed without the host.
 
-On a GPU the host spends more time on starting small kernels than the device spends on running them; a graph starts
-them all at once. What changes from one replay to the next lies in memory that the graph reads.
+On a GPU the host needs more time to start small kernels than the device needs to run them; a graph starts them all at
+once. Values that change between replays are in memory that the graph reads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rectifier._base import console
 from rectifier.data.loader import Batch
 
 Work = Callable[[list[Batch]], None]
-"""What is done on the device with some batches, and nothing else."""
+"""Work on the device with some batches, and nothing else."""
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, without the pages that a compiler adds."""
+    """Return the first line of an error; a compiler adds pages."""
     return str(error).strip().partition("\n")[0]
 
 
@@ -28,12 +28,12 @@ class Graphs:
     """Work as CUDA graphs, one for each shape of the batches, of which an epoch has two at most.
 
     Args:
-        work: what is captured.
-        name: what it is called, where it is told that it cannot be captured.
-        changed: gives all tensors that the work changes, by name; capturing leaves them as they were.
-        may_give_up: work that cannot be captured, as it waits for a number of the device, is done as it is written from
-            then on, and the reason is told.
-        simplify: makes work that cannot be compiled simpler, which is then tried once more; None: that is an error.
+        work: the work to capture.
+        name: its name in messages.
+        changed: returns all tensors that the work changes, by name; capturing leaves them as they were.
+        may_give_up: work that cannot be captured, because it waits for the device, runs uncaptured from then on. A
+            message gives the reason.
+        simplify: simplifies work that cannot be compiled, which is then tried once more; None: that is an error.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Graphs:
         random = torch.cuda.get_rng_state()
         try:
             self._graphs[shape] = self._capture(window, kept, random)
-        except RuntimeError as error:  # of CUDA, whatever it was that cannot be captured
+        except RuntimeError as error:  # CUDA raises it for anything that cannot be captured
             not_compiled = isinstance(error, TorchDynamoException)
             may_go_on = self._simplify is not None if not_compiled else self._may_give_up
             if not may_go_on or isinstance(error, torch.OutOfMemoryError):
                 raise
             reason = first_line(error)
-            torch.cuda.synchronize()  # what was begun before the error goes on changing things
+            torch.cuda.synchronize()  # work that started before the error still changes tensors
             self._recall(kept, random)
             if not_compiled and self._simplify is not None:
                 self._simplify(reason)
@@ -91,18 +91,18 @@ class Graphs:
         # time must not share them, so a lane captures on its own stream; the default one cannot be captured.
         stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
         stream.wait_stream(current)
-        with torch.cuda.stream(stream):  # libraries choose and set up their kernels the first time
+        with torch.cuda.stream(stream):  # libraries choose and set up their kernels in the first run
             self._work(fixed)
         current.wait_stream(stream)
         self._recall(kept, random)
         graph = torch.cuda.CUDAGraph()
-        # Other threads, as those that read images ahead, may go on using the device meanwhile.
+        # Other threads, such as those that read images ahead, may use the device meanwhile.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._work(fixed)
         return graph, fixed
 
     def _recall(self, kept: dict[str, Tensor], random: Tensor) -> None:
-        """Bring everything back to what it was; what is new, as an optimizer's moments, begins with zeros."""
+        """Restore all tensors; new ones, such as an optimizer's moments, start with zeros."""
         for name, tensor in self._changed().items():
             tensor.copy_(kept[name]) if name in kept else tensor.zero_()
         torch.cuda.set_rng_state(random)

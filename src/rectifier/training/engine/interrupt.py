@@ -1,32 +1,44 @@
-"""Stop between two steps when the system or the user asks for it, so that nothing is lost."""
+"""Stop between two steps when the system or the user asks, so that nothing is lost."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+
+
+@contextmanager
+def listening(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGTERM and Ctrl-C inside the block. Only the main thread can listen; elsewhere this does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 class Interrupt:
-    """While this is entered, SIGTERM and Ctrl-C are noted in ``signal``; a second Ctrl-C does not wait any longer.
+    """Store SIGTERM and Ctrl-C in ``signal`` inside the block; a second Ctrl-C interrupts at once.
 
-    Schedulers send SIGTERM some seconds before they kill. Only a main thread can listen; elsewhere nothing changes.
+    Schedulers send SIGTERM some seconds before they kill.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._before: dict[int, Any] = {}
+        self._listening = listening(self._note)
 
     def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._note)
+        self._listening.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._listening.__exit__(None, None, None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.signal is not None:
@@ -35,7 +47,7 @@ class Interrupt:
 
 
 class Stopped(Exception):  # noqa: N818  it is no error
-    """Training stopped because it was asked to; where it stands is saved."""
+    """A signal stopped the training. Its state is saved."""
 
     def __init__(self, number: int, where: str) -> None:
         super().__init__(number, where)
@@ -43,7 +55,7 @@ class Stopped(Exception):  # noqa: N818  it is no error
 
     @property
     def name(self) -> str:
-        """What the signal is called."""
+        """The name of the signal."""
         return signal.Signals(self.number).name
 
     def __str__(self) -> str:

@@ -13,21 +13,21 @@ import torch
 
 
 class Lane:
-    """Enter it for whatever one of several trainings does; work on a GPU is only started meanwhile, not waited for."""
+    """The stream and the random numbers of one of several trainings. Its work on a GPU is started, not waited for."""
 
     def __init__(self, device: torch.device, seed: int, alike: Mapping[str, int]) -> None:
-        # How many, this one among them, have a network, and a loss, that does the same with other numbers.
+        # How many trainings, with this one, share its compiled network, and how many share its loss.
         self.alike = alike
         self._host = torch.Generator().manual_seed(seed).get_state()
         self._random: torch.Generator | None = None
         if device.type == "cuda":
             self._random = torch.Generator(device).manual_seed(seed)
             self._stream = torch.cuda.Stream(device)
-            self._stream.wait_stream(torch.cuda.current_stream(device))  # for what the training was given
+            self._stream.wait_stream(torch.cuda.current_stream(device))  # for the training's inputs
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let this lane's stream and random numbers be PyTorch's own."""
+        """Make this lane's stream and random numbers PyTorch's current ones."""
         before = torch.get_rng_state()
         torch.set_rng_state(self._host)
         try:
@@ -44,7 +44,7 @@ class Lane:
             return
         default = torch.cuda.default_generators[self._stream.device_index]
         before = default.graphsafe_get_state()
-        default.graphsafe_set_state(self._random)  # not its numbers but the thing itself: a graph keeps hold of it
+        default.graphsafe_set_state(self._random)  # the generator itself, not its numbers: a graph refers to it
         try:
             with torch.cuda.stream(self._stream):
                 yield
@@ -53,7 +53,7 @@ class Lane:
 
 
 class OnlyLane:
-    """The lane of a training that is alone: nothing changes hands."""
+    """The lane of a training that is alone: nothing is switched."""
 
     alike: Mapping[str, int] = {"network": 1, "loss": 1}
 

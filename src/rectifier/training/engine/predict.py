@@ -1,4 +1,4 @@
-"""What a network says about data: logits and features, and how many of each class it recognises."""
+"""Predict with a network: logits and features, and the class-balanced accuracy of validation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rectifier.training.engine.graphs import Graphs, Work
 
 
 def shard(samples: int, fabric: Fabric) -> range:
-    """Return the positions that this process looks at: together the processes look at each once."""
+    """Return the positions of this process's share; each position belongs to one process."""
     return range(fabric.global_rank, samples, fabric.world_size)
 
 
 @torch.no_grad()
 def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Output]]:
-    """Yield what the network says about each batch; it is put into evaluation mode meanwhile."""
+    """Yield each batch with the output of the network, which is in evaluation mode meanwhile."""
     dtype = next(network.parameters()).dtype  # float64, if training was
     with _evaluating(network):
         for batch in batches:
@@ -36,7 +36,7 @@ def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Ite
 class Validation:
     """The class-balanced accuracy of a network over all processes, with ``offsets`` ``(K,)`` added to its logits.
 
-    Called, it gives a tensor and does not wait for the device. ``captured`` replays each batch as a CUDA graph.
+    A call returns a tensor and does not wait for the device. ``captured`` replays each batch as a CUDA graph.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ def predict(
         for name, tensors in found.items():
             tensors.append(parts[name].cpu())
     joined = {name: torch.cat(tensors) for name, tensors in found.items() if tensors}
-    everyone = [each for each in gather_all(fabric, joined) if each]  # a process may have had no sample
+    everyone = [each for each in gather_all(fabric, joined) if each]  # a process may have no sample
     whole = {name: torch.cat([each[name] for each in everyone]) for name in everyone[0]}
     order = whole.pop("positions").argsort()
     return whole["logits"][order], whole["features"][order] if with_features else None

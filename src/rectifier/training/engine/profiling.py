@@ -1,4 +1,4 @@
-"""Where the time of a step goes: data, network, cross-entropy, rectification, optimizer."""
+"""Measure where the time of a step goes: data, network, cross-entropy, rectification, optimizer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 from statistics import median
-from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 
 from rectifier.data.loader import Loader
 from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
-from rectifier.training.config import Config
+from rectifier.training.engine.options import Options
 from rectifier.training.engine.step import make_optimizer
 
 PHASES = ("data", "network", "cross-entropy", "rectification", "optimizer")
@@ -25,33 +24,35 @@ _WARM_UP = 3
 
 
 def profile_step(
-    fabric: Fabric, network: nn.Module, objective: nn.Module, loader: Loader, config: Config, lr: float
+    fabric: Fabric, network: nn.Module, objective: nn.Module, loader: Loader, options: Options
 ) -> dict[str, float]:
     """Return the seconds of each part of a step, forward and backward: medians over some steps on copies.
 
-    The parts are told apart by waiting for the device after each, so they add up to more than a captured step, in which
-    nothing waits. ``rectification`` is what the objective takes beyond plain cross-entropy, whatever it is.
+    The profile waits for the device after each part, so the parts add up to more than a captured step, which never
+    waits. ``rectification`` is the time that the objective takes beyond plain cross-entropy.
     """
-    copied, objective = copy.deepcopy(network), copy.deepcopy(objective)  # which may remember what it sees
+    copied, objective = copy.deepcopy(network), copy.deepcopy(objective)  # an objective may remember samples
     plain = MultiLabelCrossEntropy(objective.sizes).to(fabric.device)  # type: ignore[arg-type]
-    optimizer = make_optimizer(copied, config, lr)
+    optimizer = make_optimizer(copied, options)
     watch = _Watch(fabric.device)
     copied.train()
     loader.set_epoch(0)
+    batches = chain.from_iterable(loader for _ in count())  # of as many epochs as needed
     with torch.random.fork_rng([fabric.device] if fabric.device.type == "cuda" else []):
-        for batch in _timed(watch, loader):
+        for _ in range(STEPS + _WARM_UP):
+            with watch("data"):
+                batch = next(batches)
             with watch("network"), fabric.autocast():
                 output = copied(batch.images)
-            logits, features = (tensor.detach().requires_grad_() for tensor in output)  # of the network's precision
+            inputs = [tensor.detach().requires_grad_() for tensor in output]  # in the network's precision
             with watch("cross-entropy"):
-                _gradients(plain(logits, batch.targets), logits, features)
+                torch.autograd.grad(plain(inputs[0], batch.targets), inputs, materialize_grads=True)
             with watch("objective"):
-                slopes = _gradients(objective(logits, batch.targets, features), logits, features)
+                loss = objective(inputs[0], batch.targets, inputs[1])
+                slopes = torch.autograd.grad(loss, inputs, materialize_grads=True)
             with watch("network again"):
                 optimizer.zero_grad()
-                torch.autograd.backward(
-                    list(output), [slope.to(o.dtype) for slope, o in zip(slopes, output, strict=True)]
-                )
+                torch.autograd.backward(list(output), list(slopes))
             with watch("optimizer"):
                 optimizer.step()
     loader.set_epoch(0)
@@ -66,21 +67,21 @@ def profile_step(
 
 
 def describe(seconds: dict[str, float], captured: bool = False) -> str:
-    """Write a profile as text; ``captured`` is how training will take its steps.
+    """Describe a profile as text; ``captured`` says whether training captures its steps.
 
     >>> print(describe({"data": 0.001, "network": 0.003}))
-    Where a step's time goes, each part waited for:
+    Time of a step, waiting after each part:
       data              1.00 ms   25 %
       network           3.00 ms   75 %
     """
     total = sum(seconds.values()) or 1.0
     rows = [f"  {name:14s} {1000 * value:7.2f} ms  {100 * value / total:3.0f} %" for name, value in seconds.items()]
-    remark = ["  Training captures the step: faster than this, where kernels are small and many (rectification) most."]
-    return "\n".join(["Where a step's time goes, each part waited for:", *rows, *(remark if captured else [])])
+    remark = ["  Training captures the step, which is faster where kernels are many and small (rectification)."]
+    return "\n".join(["Time of a step, waiting after each part:", *rows, *(remark if captured else [])])
 
 
 class _Watch:
-    """Times named stretches, waiting for the device at the end of each."""
+    """Times named blocks, and waits for the device at the end of each."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -95,22 +96,4 @@ class _Watch:
         self._times.setdefault(name, []).append(time.perf_counter() - began)
 
     def medians(self) -> dict[str, float]:
-        return {name: median(times[_WARM_UP:]) for name, times in self._times.items()}  # the first set things up
-
-
-def _timed(watch: _Watch, loader: Loader) -> Iterator[Any]:
-    """Yield some batches, of as many epochs as it takes, and note how long each takes to come."""
-    batches = chain.from_iterable(loader for _ in count())
-    for _ in range(STEPS + _WARM_UP):
-        with watch("data"):
-            batch = next(batches)
-        yield batch
-
-
-def _gradients(loss: Tensor, logits: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the loss's gradients, zeros for what it does not use."""
-    found = torch.autograd.grad(loss, [logits, features], allow_unused=True)
-    slopes = [
-        torch.zeros_like(t) if slope is None else slope for slope, t in zip(found, (logits, features), strict=True)
-    ]
-    return slopes[0], slopes[1]
+        return {name: median(times[_WARM_UP:]) for name, times in self._times.items()}  # the first steps set things up

@@ -1,16 +1,18 @@
-"""How the learning rate runs: from a warm-up along a cosine, in steps, or level."""
+"""The schedule of the learning rate: a warm-up, then a cosine, steps, or a constant."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from rectifier.training.engine.options import Options
+
 
 @dataclass(frozen=True)
 class Schedule:
-    """The factor of the learning rate at each step of the optimizer, of ``total`` steps.
+    """The factor of the learning rate at each of ``total`` steps of the optimizer.
 
-    It rises evenly over the first ``warmup`` steps. Then ``cosine`` falls to 0 at the end, ``step`` is multiplied by
+    It rises linearly over the first ``warmup`` steps. Then ``cosine`` falls to 0 at the end, ``step`` is multiplied by
     ``decay`` at each of the ``milestones`` (shares of the training), and ``constant`` stays.
 
     >>> [round(Schedule("cosine", total=4)(step), 3) for step in range(4)]
@@ -34,3 +36,10 @@ class Schedule:
         if self.kind == "step":
             return self.decay ** sum(step >= share * self.total - 1e-6 for share in self.milestones)
         return 1.0
+
+
+def make_schedule(options: Options, batches: int) -> Schedule:
+    """Return the schedule of a training with so many batches per epoch."""
+    steps = -(-batches // options.accumulate)
+    warmup = round(options.warmup * steps)
+    return Schedule(options.schedule, options.epochs * steps, warmup, options.milestones, options.decay)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -11,47 +10,34 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch._dynamo.exc import TorchDynamoException  # the compiler has no public name for its errors
 
-from rectifier._base import check, console
+from rectifier._base import console
 from rectifier.data.loader import Batch
-from rectifier.training.config import Config
 from rectifier.training.engine.graphs import Graphs, first_line
+from rectifier.training.engine.loop import take_step
+from rectifier.training.engine.options import Options
 from rectifier.training.engine.tally import Tally
 
 COMPILE_FROM = {"network": 50_000, "loss": 100_000}
-"""Steps, of all trainings side by side that share what is compiled, from which on faster ones make up for the wait."""
+"""Steps, of all trainings that share the compiled part, from which on compiling saves time."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What a step changes, and how. ``bare`` is the network, ``wrapped`` what Fabric made of it and its optimizer.
+def make_optimizer(network: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """Return the optimizer that the options name, over all trainable weights.
 
-    ``mixing`` makes one image of two, and gives the objective its ``partner``: the other's labels and their share.
-    """
-
-    bare: nn.Module
-    wrapped: Any
-    optimizer: Any
-    objective: nn.Module
-    mixing: nn.Module | None
-
-
-def make_optimizer(network: nn.Module, config: Config, lr: float) -> torch.optim.Optimizer:
-    """Return the optimizer that the config names, over all weights that are trained.
-
-    On a GPU its step is one kernel, and its rate lies there too: the step can be captured.
+    On a GPU its step is one kernel, and its rate is a tensor there, so that the step can be captured.
     """
     weights = [weight for weight in network.parameters() if weight.requires_grad]
     device = weights[0].device
     on_gpu = device.type == "cuda"
-    rate = torch.tensor(lr, device=device) if on_gpu else lr
-    common: dict[str, Any] = {"lr": rate, "weight_decay": config.weight_decay, "fused": True if on_gpu else None}
-    if config.optimizer == "adamw":
+    rate = torch.tensor(options.lr, device=device) if on_gpu else options.lr
+    common: dict[str, Any] = {"lr": rate, "weight_decay": options.weight_decay, "fused": True if on_gpu else None}
+    if options.optimizer == "adamw":
         return torch.optim.AdamW(weights, capturable=on_gpu, **common)
-    return torch.optim.SGD(weights, momentum=config.momentum, nesterov=config.nesterov, **common)
+    return torch.optim.SGD(weights, momentum=options.momentum, nesterov=options.nesterov, **common)
 
 
 def set_rate(optimizer: Any, rate: float) -> None:
-    """Set the learning rate; one that lies on a GPU stays where it is."""
+    """Set the learning rate; a rate on a GPU stays the same tensor."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -60,30 +46,46 @@ def set_rate(optimizer: Any, rate: float) -> None:
 
 
 class EagerStep:
-    """A step as it is written; ``compiled`` names what of it is compiled, of ``"network"`` and ``"loss"``."""
+    """A step kernel by kernel, which changes the weights of ``network``.
+
+    ``wrapped`` and ``optimizer`` are what Fabric made of the network and its optimizer. ``mixing`` mixes pairs of
+    images, and gives the objective the ``partner``: the other's labels and their share.
+    """
 
     def __init__(
-        self, fabric: Fabric, trained: Trained, clip: float | None, tally: Tally, compiled: Collection[str] = ()
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        wrapped: Any,
+        optimizer: Any,
+        objective: nn.Module,
+        tally: Tally,
+        mixing: nn.Module | None = None,
+        clip: float | None = None,
     ) -> None:
-        self._fabric, self.trained, self._clip, self.tally = fabric, trained, clip, tally
-        self._forward: Callable[[Tensor], Any] = trained.wrapped
-        self._loss = _counted_loss
-        if compiled:
-            limits = torch._dynamo.config  # of one function's versions: every method and size of a batch has its own
+        self.fabric, self.network, self.wrapped, self.optimizer = fabric, network, wrapped, optimizer
+        self.objective, self.tally, self.mixing, self.clip = objective, tally, mixing, clip
+        self.forward: Callable[[Tensor], Any] = wrapped
+        self.loss = _counted_loss
+
+    def compile(self, parts: Collection[str]) -> None:
+        """Compile the ``"network"``, the ``"loss"`` or both."""
+        if parts:
+            limits = torch._dynamo.config  # versions of one function: every method and batch size has its own
             limits.recompile_limit = max(limits.recompile_limit, 64)
-        if "loss" in compiled:
-            self._loss = torch.compile(_counted_loss)
-        if "network" in compiled and fabric.world_size == 1:  # DDP sends gradients while others are computed
-            self._forward = _compiled_forward(fabric, trained.bare)
+        if "loss" in parts:
+            self.loss = torch.compile(_counted_loss)
+        if "network" in parts and self.fabric.world_size == 1:  # DDP sends gradients while others are computed
+            self.forward = _compiled_forward(self.fabric, self.network)
 
     def simplify(self, reason: str) -> None:
-        """Go on without the compiler, and say why."""
+        """Continue without the compiler, and say why."""
         console.say(f"The step is not compiled: {reason}")
-        self._forward, self._loss = self.trained.wrapped, _counted_loss
+        self.forward, self.loss = self.wrapped, _counted_loss
 
     def __call__(self, window: list[Batch], rate: float) -> None:
-        """Take a step on the mean gradient of some batches."""
-        set_rate(self.trained.optimizer, rate)
+        """Step along the mean gradient of some batches."""
+        set_rate(self.optimizer, rate)
         try:
             self.run(window)
         except TorchDynamoException as error:
@@ -91,20 +93,15 @@ class EagerStep:
         self.tally.count(len(window))
 
     def run(self, window: list[Batch]) -> None:
-        """Do what a step does on the device, and nothing else."""
-        fabric, optimizer = self._fabric, self.trained.optimizer
-        optimizer.zero_grad()
-        for batch in window:
-            with fabric.no_backward_sync(self.trained.wrapped, enabled=batch is not window[-1]):
-                images, more = batch.images, {}
-                if self.trained.mixing is not None:
-                    images, more["partner"] = self.trained.mixing(images, batch.targets)
-                output = self._forward(images)
-                loss = self._loss(self.trained.objective, self.tally, output, batch.targets, more)
-                fabric.backward(loss if len(window) == 1 else loss / len(window))
-        if self._clip is not None:
-            fabric.clip_gradients(self.trained.wrapped, optimizer, max_norm=self._clip, error_if_nonfinite=False)
-        optimizer.step()
+        """Do the work of a step on the device, and nothing else."""
+        take_step(self, window)
+
+    def mixed(self, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
+        """Return the images of a batch, mixed if the method mixes, and what the objective must know about that."""
+        if self.mixing is None:
+            return batch.images, {}
+        images, partner = self.mixing(batch.images, batch.targets)
+        return images, {"partner": partner}
 
 
 class CapturedStep:
@@ -116,8 +113,8 @@ class CapturedStep:
         self._graphs = Graphs(step.run, "The step", self._changed, may_give_up, simplify)
 
     def __call__(self, window: list[Batch], rate: float) -> None:
-        """Take a step on the mean gradient of some batches."""
-        set_rate(self._step.trained.optimizer, rate)
+        """Step along the mean gradient of some batches."""
+        set_rate(self._step.optimizer, rate)
         try:
             self._graphs(window)
         except TorchDynamoException as error:
@@ -125,9 +122,9 @@ class CapturedStep:
         self._step.tally.count(len(window))
 
     def _changed(self) -> dict[str, Tensor]:
-        optimizer, network = self._step.trained.optimizer, self._step.trained.bare
+        optimizer, network = self._step.optimizer, self._step.network
         named: dict[str, Tensor] = dict(network.named_parameters()) | dict(network.named_buffers())
-        named |= {f"objective {name}": buffer for name, buffer in self._step.trained.objective.named_buffers()}
+        named |= {f"objective {name}": buffer for name, buffer in self._step.objective.named_buffers()}
         weights = (weight for group in optimizer.param_groups for weight in group["params"])
         for number, weight in enumerate(weights):
             state: Iterable[tuple[str, Any]] = optimizer.state.get(weight, {}).items()
@@ -136,48 +133,48 @@ class CapturedStep:
         return detached | self._step.tally.tensors()
 
 
+class CompilerError(ValueError):
+    """The machine cannot compile the step. A run can be resumed with ``step="eager"`` or ``step="captured"``."""
+
+
 def _cannot_compile(error: Exception) -> NoReturn:
-    got = f"{first_line(error)} (--step eager or captured needs no compiler; with --resume the run goes on)"
-    check.fail("--step compiled", "what this machine can do", got)
+    remedy = "step='eager' and step='captured' need no compiler, also when the run is resumed."
+    raise CompilerError(f"This machine cannot compile the step: {first_line(error)}. {remedy}")
 
 
-def make_step(
-    fabric: Fabric, trained: Trained, config: Config, tally: Tally, steps: Mapping[str, int]
-) -> EagerStep | CapturedStep:
-    """Return the step that the config asks for, or the fastest that device and settings allow; say why not a faster.
+def fastest(step: EagerStep, options: Options, steps: Mapping[str, int]) -> EagerStep | CapturedStep:
+    """Return the step as the options ask, or as fast as possible here; say why it is not captured.
 
-    ``steps`` tells how many steps share the network, once it is compiled, and how many the loss.
+    ``steps`` counts the steps that share the compiled network, and those that share the compiled loss.
     """
-    captured = is_captured(fabric, config)
-    if config.step != "eager" and not captured:
-        asked = " as asked for" if config.step == "captured" else ""
-        if asked or fabric.device.type == "cuda":
-            console.say(f"The step is not captured{asked}: {_obstacle(fabric, config)}.")
+    captured = is_captured(step.fabric, options)
+    expected = options.step == "captured" or (options.step != "eager" and step.fabric.device.type == "cuda")
+    if expected and not captured:
+        console.say(f"The step is not captured: {_obstacle(step.fabric, options)}.")
     pays = [part for part, shared in steps.items() if shared >= COMPILE_FROM[part]]
-    compiled = list(steps) if config.step == "compiled" else pays if config.step == "auto" and captured else ()
-    step = EagerStep(fabric, trained, config.clip, tally, compiled)
+    step.compile(list(steps) if options.step == "compiled" else pays if options.step == "auto" and captured else [])
     if not captured:
         return step
-    return CapturedStep(step, may_give_up=config.step != "captured", may_simplify=config.step == "auto")
+    return CapturedStep(step, may_give_up=options.step != "captured", may_simplify=options.step == "auto")
 
 
-def is_captured(fabric: Fabric, config: Config) -> bool:
-    """Say whether steps are captured: where nothing stands in the way and nothing else is asked for."""
-    return config.step != "eager" and _obstacle(fabric, config) is None
+def is_captured(fabric: Fabric, options: Options) -> bool:
+    """Say whether steps are captured: always, unless something prevents it or the options say otherwise."""
+    return options.step != "eager" and _obstacle(fabric, options) is None
 
 
-def _obstacle(fabric: Fabric, config: Config) -> str | None:
-    """Say what stands in the way of capturing a step, or None."""
+def _obstacle(fabric: Fabric, options: Options) -> str | None:
+    """Say what prevents capturing a step, or None."""
     if fabric.device.type != "cuda":
         return f"a graph needs a CUDA device, and this is {fabric.device.type}"
     if fabric.world_size > 1:
         return "several processes agree on the length of each batch"
-    if config.precision == "16":
+    if options.precision == "16":
         return "float16 looks at every gradient before the step; bf16 does not"
     return None
 
 
-# What is compiled are functions of network and objective, so that several of one kind are compiled once.
+# The compiler gets functions of network and objective, so that several of one kind are compiled once.
 
 
 def _counted_loss(objective: nn.Module, tally: Tally, output: Any, targets: Tensor, more: dict[str, Any]) -> Tensor:

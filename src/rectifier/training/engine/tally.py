@@ -12,12 +12,12 @@ from rectifier._base.distances import widest
 from rectifier.losses.objective import LossParts
 
 TERMS = {
-    "cross_entropy": "base_loss",  # the column's name in history.csv, whichever the loss is
+    "cross_entropy": "base_loss",  # the column's name in history.csv, for every loss
     "rectification": "rectification",
     "mined_classes": "mined_classes",
     "comparisons": "comparisons",
 }
-"""The columns of a training's curves, and the fields of ``LossParts`` that they hold."""
+"""The columns of the curves, and the fields of ``LossParts`` that they hold."""
 
 
 class Tally:
@@ -31,18 +31,18 @@ class Tally:
         self.batches = 0
 
     def add(self, parts: LossParts) -> None:
-        """Add a batch, on the device and in place, so that a captured step can do it; ``count`` tells the host."""
+        """Add a batch, on the device and in place, so that a captured step can do it. The host uses ``count``."""
         loss = parts.loss.detach()
         rows = [loss.expand(self._sums.shape[1]), *(getattr(parts, name) for name in TERMS.values())]
         self._sums += torch.stack([row.float() for row in rows])
         self._alpha.copy_(parts.alpha)
-        self._good += self._sums[0, 0].isfinite()  # a sum with a loss that is not finite stays so
+        self._good += self._sums[0, 0].isfinite()  # a sum that is not finite stays so
 
     def count(self, batches: int) -> None:
         self.batches += batches
 
     def reset(self) -> None:
-        """Begin a new epoch, in the same memory."""
+        """Start a new epoch, in the same memory."""
         for tensor in self.tensors().values():
             tensor.zero_()
         self.batches = 0

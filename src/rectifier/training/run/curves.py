@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rectifier.training.run.atomic import unsaved, write_bytes
+from rectifier._base.files import saving, write_bytes
 from rectifier.training.run.folder import Run
 
 Row = Mapping[str, Any]
 
 
 class Curves:
-    """Write each epoch's row, and its labels', as training goes.
+    """Write the row of each epoch, and the rows of its labels, while training runs.
 
-    ``epochs`` and ``labels`` are the rows so far, of the checkpoint that training goes on from: the files are made to
-    end there, whatever was written beyond it before training was broken off. ``stage`` is in the files' names.
+    ``epochs`` and ``labels`` are the rows of the checkpoint that training resumes from. Rows that were written after
+    that checkpoint are removed. ``stage`` is part of the file names.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Curves:
         tag = f"-{stage}" if stage else ""
         self._tables = {run.path / f"history{tag}.csv": epochs, run.path / f"labels{tag}.csv": labels}
         for path, rows in self._tables.items():
-            write_bytes(path, _csv(rows, header=True))
+            write_bytes(path, _csv(rows, header=True), durable=True)
         self._writer: Any = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # takes a second to import
@@ -49,7 +49,7 @@ class Curves:
 
 
 def _scalars(epoch: Row, labels: Sequence[Row]) -> list[tuple[str, float]]:
-    """Return the names and values of an epoch's points; those of the labels when it was validated."""
+    """Return the names and values of an epoch's points. Labels have points in validated epochs only."""
     own = [(name, value) for name, value in epoch.items() if name != "epoch" and value is not None]
     if epoch["validation"] is None:
         return own
@@ -58,11 +58,8 @@ def _scalars(epoch: Row, labels: Sequence[Row]) -> list[tuple[str, float]]:
 
 
 def _append(path: Path, rows: Sequence[Row]) -> None:
-    try:
-        with path.open("ab") as file:
-            file.write(_csv(rows, header=file.tell() == 0))
-    except OSError as error:
-        raise unsaved(error, path) from error
+    with saving(path), path.open("ab") as file:
+        file.write(_csv(rows, header=file.tell() == 0))
 
 
 def _csv(rows: Sequence[Row], header: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, commit, machine and command."""
+"""The environment of a run: versions, commit, machine and command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("torch", "lightning", "numpy", "torchmetrics", "safetensors", "sciki
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, the commit of this package where it is a checkout, and the hardware."""
+    """Return versions, the commit of this package if it is a checkout, and the hardware."""
     return {
         "rectifier": rectifier.__version__,
         "commit": commit(),
@@ -34,20 +34,20 @@ def environment() -> dict[str, Any]:
 
 
 def session() -> dict[str, Any]:
-    """Return what is known of this stretch of work when it begins."""
+    """Return when, how and where this session of work starts."""
     return {"started": datetime.now(UTC).isoformat(timespec="seconds"), "command": sys.argv, "host": platform.node()}
 
 
 def commit() -> str | None:
-    """Return the commit that this package's files are of, with ``+`` where they were changed since; None elsewhere.
+    """Return the commit of this package's files, with ``+`` if they have changed since, or None.
 
-    Where there is no repository, as in a container, the variable RECTIFIER_COMMIT may say it.
+    Without a repository, as in a container, the variable RECTIFIER_COMMIT can name the commit.
     """
-    if told := os.environ.get("RECTIFIER_COMMIT"):
-        return told
+    if named := os.environ.get("RECTIFIER_COMMIT"):
+        return named
     source = Path(rectifier.__file__).parent
     found = _git(source, "rev-parse", "HEAD")
-    # An installed package may lie below somebody else's repository.
+    # An installed package may lie inside another project's repository.
     if not found or not _git(source, "ls-files", "__init__.py"):
         return None
     return found + ("+" if _git(source, "status", "--porcelain", "--untracked-files=no", ".") else "")

@@ -1,4 +1,4 @@
-"""Run: a folder with what was asked for, what it was made with, and what came out."""
+"""Run: the folder of one training run, with its settings, its environment and its results."""
 
 from __future__ import annotations
 
@@ -6,85 +6,112 @@ import hashlib
 import io
 import json
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier._base.files import is_draft
+from rectifier._base.files import is_draft, read_json, write_bytes, write_json
 from rectifier.data.dataset import PARTS, Decoded, ImageData
 from rectifier.data.normalise import Normalisation
 from rectifier.labels.space import LabelSpace
 from rectifier.training.config import Config
-from rectifier.training.run.atomic import read_json, write_bytes, write_json
 from rectifier.training.run.environment import environment, session
-from rectifier.training.run.predictions import Predictions
+from rectifier.training.run.predictions import Predictions, load_tensors, reading
 
 Row = Mapping[str, Any]
 
 
+class TakenError(FileExistsError):
+    """The folder for a new run already holds one. ``finished`` says whether that run is finished."""
+
+    def __init__(self, folder: Path, held: str, finished: bool) -> None:
+        super().__init__(f"{folder} already holds {held}. A new run needs a new or empty folder.")
+        self.folder, self.finished = folder, finished
+        self._given = folder, held, finished
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process may raise it
+        return type(self), self._given
+
+
+class UnfinishedError(FileNotFoundError):
+    """A file of a run is missing because the run in ``folder`` is not finished."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        super().__init__(f"{path} is missing: the run is not finished.")
+        self.path, self.folder = path, folder
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process may raise it
+        return type(self), (self.path, self.folder)
+
+
 class Run:
-    """One training run on disk. Everything is written atomically; ``metrics.json`` comes last, when the run is done.
+    """One training run on disk. All files are written atomically; ``metrics.json`` comes last, when the run is done.
 
     =============================  =====================================================================
-    ``config.json``                what was asked for; ``rectifier train --config`` replays it
-    ``environment.json``           versions, commit, hardware, settings that were decided, stretches of work
+    ``config.json``                the settings; ``rectifier train --config`` replays them
+    ``environment.json``           versions, commit, hardware, resolved settings, sessions of work
     ``data.json``                  name, fingerprint, split hash, label space, class counts, normalisation
-    ``history.csv``                one row an epoch: rate, loss and its parts, validation
-    ``labels.csv``                 one row an epoch and label: the parts of the loss, alpha
+    ``history.csv``                one row per epoch: rate, loss and its parts, validation
+    ``labels.csv``                 one row per epoch and label: the parts of the loss, alpha
     ``tensorboard/``               the same curves
-    ``checkpoint.pt``              where training stands
-    ``classifier.pt``              where the second training of the classifier stands, with curves of its own
+    ``checkpoint.pt``              the state of training
+    ``classifier.pt``              the state of the classifier's second training, which has its own curves
     ``weights.safetensors``        the weights of the chosen epoch
     ``decision.safetensors``       what decides by features, for methods whose classifier does not
     ``predictions/*.safetensors``  logits, features, targets and ids of validation and test
-    ``rules.json``                 the decision rules fitted on validation, and which it prefers
+    ``rules.json``                 the decision rules fitted on validation, and the preferred one
     ``metrics.json``               every metric under every rule
     =============================  =====================================================================
+
+    JSON files are parsed once and again when they change. Do not change what the properties return.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._parsed: dict[str, tuple[tuple[int, ...], Any]] = {}
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
     @classmethod
     def create(cls, path: str | Path, config: Config) -> Run:
-        """Begin a run in a new or empty folder."""
+        """Create a run in a new or empty folder."""
         cls.check_free(path, config)
         Path(path).mkdir(parents=True, exist_ok=True)
-        write_json(Path(path) / "config.json", config.as_dict())
-        return cls(path)
+        run = cls(path)
+        run._write_json("config.json", config.as_dict())
+        return run
 
     @staticmethod
     def check_free(path: str | Path, config: Config) -> None:
-        """Refuse a folder that holds another run, or anything else."""
+        """Refuse a folder that holds a run or other files."""
         folder = Path(path)
         if folder.exists() and not folder.is_dir():
-            check.fail("--out", "a folder", f"{folder}, which is a file")
+            raise ValueError(f"{folder} is a file. A run needs a folder.")
         if (folder / "config.json").is_file():
-            raise FileExistsError(_taken(Run(folder), config))
+            run = Run(folder)
+            raise TakenError(folder, _held(run, config), run.is_finished)
         if folder.is_dir() and not all(map(is_draft, folder.iterdir())):
-            check.fail("--out", "a new or empty folder", f"{folder}, which holds other files")
+            raise ValueError(f"{folder} holds other files. A run needs a new or empty folder.")
 
     @classmethod
     def open(cls, path: str | Path | Run) -> Run:
-        """Open a run that is there: by its folder, or as it is."""
+        """Open an existing run by its folder."""
         run = path if isinstance(path, Run) else cls(path)
         if not (run.path / "config.json").is_file():
-            check.no_file(str(run.path), "the folder of a run, with a config.json", "rectifier train makes one.")
+            check.no_file(str(run.path), "the folder of a run, with a config.json", "")
         return run
 
     @property
     def config(self) -> Config:
-        return Config.from_file(self.path / "config.json")
+        found: Config = Run.open(self)._cached("config.json", Config.from_file)
+        return found
 
     @property
     def is_finished(self) -> bool:
@@ -123,21 +150,19 @@ class Run:
     def predictions(self, part: str) -> Predictions:
         path = self.path / "predictions" / f"{part}.safetensors"
         if not path.is_file() and not self.is_finished:
-            check.no_file(str(path), "saved predictions", self._unfinished())
+            raise UnfinishedError(path, self.path)
         return Predictions.load(path)
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights of the chosen epoch."""
         path = self.path / "weights.safetensors"
         if not path.is_file():
-            check.no_file(str(path), "the weights of a finished run", self._unfinished())
-        try:
-            return load(path.read_bytes())
-        except SafetensorError as error:
-            check.fail(str(path), "weights", f"a damaged file ({error})")
+            raise UnfinishedError(path, self.path)
+        with reading(path, "weights"):
+            return load_tensors(path)[0]
 
     def checkpoint(self, name: str = "checkpoint") -> dict[str, Any] | None:
-        """Return where training stood when it was last saved, or None."""
+        """Return the last saved state of training, or None."""
         path = self.path / f"{name}.pt"
         if not path.is_file():
             return None
@@ -145,37 +170,38 @@ class Run:
             loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except (RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
             reason = str(error).partition("\n")[0]
-            check.fail(str(path), "a checkpoint", f"a damaged file ({reason}); delete it to begin the run anew")
+            check.fail(str(path), "a checkpoint", f"a damaged file ({reason}); delete it to restart the run")
         return loaded
 
     def begin(self, data: ImageData, normalisation: Normalisation, decided: Row, fit: str = "stretch") -> None:
-        """Note data and machine, or, where they were noted before, see that the data is the same."""
+        """Start a session: record data and machine. A run that is resumed must have the same data."""
         for left in filter(is_draft, self.path.iterdir()):  # by a kill
             left.unlink(missing_ok=True)
         found = describe_data(data, normalisation, fit)
         if (self.path / "data.json").is_file():
             self._check_same_data(found)
         else:
-            write_json(self.path / "data.json", found)
-        known = self.environment if (self.path / "environment.json").is_file() else {"sessions": []}
+            self._write_json("data.json", found)
+        known = self.environment["sessions"] if (self.path / "environment.json").is_file() else []
         now = environment()
-        sessions = [*known["sessions"], {**session(), "commit": now["commit"]}]
-        write_json(self.path / "environment.json", {**now, "decided": dict(decided), "sessions": sessions})
+        sessions = [*known, {**session(), "commit": now["commit"]}]
+        self._write_json("environment.json", {**now, "decided": dict(decided), "sessions": sessions})
 
     def end_session(self, **facts: Any) -> None:
-        """Add facts, such as seconds, to the present stretch of work."""
+        """Add facts, such as seconds, to the current session."""
         known = self.environment
-        known["sessions"][-1] |= facts
-        write_json(self.path / "environment.json", known)
+        *before, last = known["sessions"]
+        self._write_json("environment.json", {**known, "sessions": [*before, {**last, **facts}]})
 
     def save_checkpoint(self, state: Mapping[str, Any], name: str = "checkpoint") -> None:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
-        write_bytes(self.path / f"{name}.pt", buffer.getvalue())
+        write_bytes(self.path / f"{name}.pt", buffer.getvalue(), durable=True)
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> None:
         kept = {name: tensor.contiguous() for name, tensor in weights.items()}
-        write_bytes(self.path / "weights.safetensors", save(kept, {"label_space": self.space.to_json()}))
+        content = save(kept, {"label_space": self.space.to_json()})
+        write_bytes(self.path / "weights.safetensors", content, durable=True)
 
     def save_predictions(self, part: str, predictions: Predictions) -> None:
         folder = self.path / "predictions"
@@ -183,46 +209,52 @@ class Run:
         predictions.save(folder / f"{part}.safetensors")
 
     def save_decision(self, kind: str, state: Mapping[str, Tensor]) -> None:
-        """Keep what decides by features in place of the classifier."""
-        write_bytes(self.path / "decision.safetensors", save(dict(state), {"kind": kind}))
+        """Save what decides by features in place of the classifier."""
+        write_bytes(self.path / "decision.safetensors", save(dict(state), {"kind": kind}), durable=True)
 
     def decision(self) -> tuple[str, dict[str, Tensor]] | None:
         """Return the kind and the state of what decides by features, or None where the classifier does."""
         path = self.path / "decision.safetensors"
         if not path.is_file():
             return None
-        try:
-            with safe_open(path, "pt") as file:
-                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
-                return str(file.metadata()["kind"]), kept
-        except (SafetensorError, KeyError, TypeError) as error:
-            check.fail(str(path), "a saved decision", f"a damaged file ({error})")
+        with reading(path, "a saved decision"):
+            kept, facts = load_tensors(path)
+            return facts["kind"], kept
 
     def save_results(self, rules: Row, metrics: Row) -> None:
-        """Write what the predictions are worth; with this the run is finished."""
-        write_json(self.path / "rules.json", rules)
-        write_json(self.path / "metrics.json", metrics)
+        """Write rules and metrics. This finishes the run."""
+        self._write_json("rules.json", rules)
+        self._write_json("metrics.json", metrics)
 
     def _check_same_data(self, found: dict[str, Any]) -> None:
         before = self.data
-        differ = [key for key in found if key != "notes" and found[key] != before.get(key)]
-        if differ:
-            check.fail(f"the data of {self.path}", "what it began with", f"data with other {', '.join(differ)}")
+        if differ := [key for key in found if key != "notes" and found[key] != before.get(key)]:
+            raise ValueError(f"The data of {self.path} has changed since the run started: {', '.join(differ)}.")
 
     def _json(self, name: str) -> dict[str, Any]:
-        if not (self.path / name).is_file():
-            check.no_file(str(self.path / name), "there", self._unfinished())
-        content: dict[str, Any] = read_json(self.path / name)
+        content: dict[str, Any] = self._cached(name, read_json)
         return content
 
-    def _unfinished(self) -> str:
-        return f"The run is not finished; rectifier train --resume {self.path} goes on with it."
+    def _cached(self, name: str, read: Callable[[Path], Any]) -> Any:
+        """Return what a file holds. It is read again after another process or another ``Run`` has replaced it."""
+        path = self.path / name
+        if not path.is_file():
+            raise UnfinishedError(path, self.path)
+        found = path.stat()
+        version = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if name not in self._parsed or self._parsed[name][0] != version:
+            self._parsed[name] = version, read(path)
+        return self._parsed[name][1]
+
+    def _write_json(self, name: str, content: Any) -> None:
+        self._parsed.pop(name, None)  # two writes within one tick of the clock may look like one version
+        write_json(self.path / name, content)
 
 
 def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "stretch") -> dict[str, Any]:
-    """Return what a run must know of its data, for JSON.
+    """Return what a run records about its data, for JSON.
 
-    ``fit`` is how images in memory were brought to size; those of a store know it themselves.
+    ``fit`` says how images in memory were resized; images of a store know their own.
     """
     images = data.images
     counted = {part: data.counts(part) for part in PARTS}
@@ -233,7 +265,7 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
         "split_hash": _split_hash(data),
         "pixels": images.checksum() if isinstance(images, Decoded) else None,
         "shape": list(images.shape) if isinstance(images, Decoded) else None,
-        "fit": getattr(images, "fit", fit),  # how new images are to be brought to this size
+        "fit": getattr(images, "fit", fit),  # new images are resized in the same way
         "normalisation": {key: list(value) for key, value in asdict(normalisation).items()},
         "samples": {part: len(data.indices(part)) for part in PARTS},
         **json.loads(data.space.to_json()),
@@ -242,7 +274,7 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
 
 
 def _split_hash(data: ImageData) -> str:
-    """Hash which sample lies in which part, whatever the order they come in."""
+    """Hash which sample is in which part; the order of the samples does not matter."""
     listed = sorted(f"{one}\n{part}" for one, part in zip(data.ids, data.split.tolist(), strict=True))
     return hashlib.sha256("\n".join(listed).encode(errors="surrogateescape")).hexdigest()[:16]
 
@@ -252,11 +284,9 @@ def _by_name(space: LabelSpace, counts: Sequence[Tensor]) -> dict[str, dict[str,
     return {name: dict(zip(classes, own.tolist(), strict=True)) for name, classes, own in named}
 
 
-def _taken(run: Run, config: Config) -> str:
-    """Say whose folder this is, and what to do."""
+def _held(run: Run, config: Config) -> str:
+    """Describe the run in a folder, compared with the run that should start there."""
     before, wanted = run.config.as_dict(), config.as_dict()
     differ = [f"{key} {before[key]} there, {wanted[key]} here" for key in wanted if before[key] != wanted[key]]
     same = f"the same run, {'finished' if run.is_finished else 'not finished'}"
-    got = f"{run.path}, which holds " + (f"another run ({'; '.join(differ[:3])})" if differ else same)
-    hint = "" if run.is_finished else f" rectifier train --resume {run.path} goes on with the one there."
-    return check.sentence("--out", "a new or empty folder", got) + hint
+    return f"another run ({'; '.join(differ[:3])})" if differ else same

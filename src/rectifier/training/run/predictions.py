@@ -1,8 +1,10 @@
-"""What a network says about one part of the data, in one file: logits, features, targets, ids and the label space."""
+"""Predictions for one part of the data, in one file: logits, features, targets, ids and the label space."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +14,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rectifier._base import check
+from rectifier._base.files import write_bytes
 from rectifier.labels.space import LabelSpace
-from rectifier.training.run.atomic import write_bytes
 
 _LARGEST_HALF = 6e4  # float16 ends a little above
 MOST_FEATURES = 1 << 30
-"""Bytes of features above which they are left out."""
+"""Bytes of features above which they are not saved."""
 
 
 @dataclass(frozen=True)
@@ -31,28 +33,40 @@ class Predictions:
     features: Tensor | None = None
 
     def save(self, path: Path) -> None:
-        """Write one safetensors file, atomically. Features are stored in half precision, which is enough to look at."""
+        """Write one safetensors file, atomically. Features are stored in half precision, which is precise enough."""
         tensors = {"logits": self.logits.contiguous(), "targets": self.targets.contiguous()}
         if self.features is not None:
             tensors["features"] = _halved(self.features).contiguous()
-        # One entry: several would come in an order that changes, and equal predictions shall be equal files.
+        # One entry: the order of several would change, and equal predictions must give equal files.
         described = json.dumps({"ids": self.ids, **json.loads(self.space.to_json())})
-        write_bytes(path, save(tensors, {"rectifier": described}))
+        write_bytes(path, save(tensors, {"rectifier": described}), durable=True)
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
         """Read what ``save`` wrote."""
         if not path.is_file():
-            check.no_file(str(path), "saved predictions", "A run that is finished has them.")
-        try:
-            with safe_open(path, "pt") as file:
-                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
-                described = file.metadata()["rectifier"]
+            check.no_file(str(path), "saved predictions", "Finished runs have them.")
+        with reading(path, "saved predictions"):
+            kept, facts = load_tensors(path)
+            described = facts["rectifier"]
             ids, space = tuple(json.loads(described)["ids"]), LabelSpace.from_json(described)
             features = kept["features"].float() if "features" in kept else None
             return cls(kept["logits"], kept["targets"].long(), ids, space, features)
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            check.fail(str(path), "saved predictions", f"something else ({error})")
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Name the file and its expected content when it cannot be read."""
+    try:
+        yield
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        check.fail(str(path), what, f"a damaged file ({error})")
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a file, and its metadata."""
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118  it is no mapping
 
 
 def _halved(features: Tensor) -> Tensor:

@@ -1,36 +1,55 @@
-"""Score what was predicted: rules fitted on validation, every metric of validation and test under each."""
+"""Score what a run predicted: fit rules on validation, then score validation and test under each rule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from rectifier.evaluation.rows import PREFERRED_RULE, as_rows, flatten, nest
 from rectifier.evaluation.scoring import fit_rules, score_rules
 from rectifier.methods import find_method
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions
 
-
-def score_predictions(
-    found: Mapping[str, Predictions], train_counts: Sequence[Tensor], method: str, extra: Sequence[str] = ()
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what goes into ``rules.json`` and ``metrics.json`` for predictions of ``validation`` and ``test``."""
-    fitted, space = found["validation"], found["validation"].space
-    posthoc = find_method(method).posthoc
-    rules = fit_rules(fitted.logits, fitted.targets, space, train_counts, posthoc, extra=extra)
-    scored = {part: score_rules(p.logits, p.targets, space, train_counts, rules) for part, p in found.items()}
-    return rules, {**scored, "preferred_rule": rules["preferred"]}
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
-def evaluate(run: Run | str | Path, posthoc: str | None = None) -> dict[str, Any]:
-    """Score a run again from its saved predictions, without its network; with ``posthoc`` under one more rule.
+def rows(run: Run | str | Path) -> DataFrame:
+    """Return the metrics of a finished run as one table: part, rule, label, class, metric, value."""
+    return flatten(Run.open(run).metrics)
 
-    Returns the content of ``metrics.json``; the folder is left as it is.
+
+def evaluate(run: Run | str | Path, posthoc: str | None = None) -> DataFrame:
+    """Score a run again from its saved predictions, without its network: part, rule, label, class, metric, value.
+
+    ``posthoc`` adds one more rule. The folder does not change. ``rows`` reads the metrics that are saved there.
     """
     opened = Run.open(run)
     found = {part: opened.predictions(part) for part in ("validation", "test")}
     extra = [] if posthoc is None else [posthoc]
-    return score_predictions(found, opened.train_counts, opened.config.method, extra)[1]
+    return _scored(found, opened.train_counts, opened.config.method, extra)[1]
+
+
+def score_predictions(
+    found: Mapping[str, Predictions], train_counts: Sequence[Tensor], method: str, extra: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the content of ``rules.json`` and ``metrics.json`` for predictions of ``validation`` and ``test``."""
+    rules, scored = _scored(found, train_counts, method, extra)
+    return rules, nest(scored)
+
+
+def _scored(
+    found: Mapping[str, Predictions], train_counts: Sequence[Tensor], method: str, extra: Sequence[str]
+) -> tuple[dict[str, Any], DataFrame]:
+    from pandas import concat
+
+    fitted, space = found["validation"], found["validation"].space
+    posthoc = find_method(method).posthoc
+    rules = fit_rules(fitted.logits, fitted.targets, space, train_counts, posthoc, extra=extra)
+    scored = [score_rules(part, p.logits, p.targets, space, train_counts, rules) for part, p in found.items()]
+    preferred = as_rows([(None, rules["preferred"], None, None, PREFERRED_RULE, 1.0)])
+    return rules, concat([*scored, preferred], ignore_index=True)

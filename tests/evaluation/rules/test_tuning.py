@@ -1,8 +1,7 @@
-"""Decision rules against their definitions, spelt out in loops."""
+"""Tuned offsets against their definition, spelt out in loops."""
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
 
@@ -13,74 +12,8 @@ from torch import Tensor
 
 from helpers.cases import Batch, batches, make_batch
 from rectifier import class_balanced_accuracy, class_counts
-from rectifier.evaluation.rules.offsets import (
-    STRENGTHS,
-    TAUS,
-    LogitAdjustment,
-    ThresholdAdjustment,
-    adjustment_offsets,
-    prior_offsets,
-    tuned_offsets,
-)
-from rectifier.labels.columns import softmax
-from rectifier.losses.cross_entropy import CrossEntropy
-from rectifier.losses.logit_adjusted import LogitAdjusted
-
-
-def slow_adjustment(logits: Tensor, counts: list[Tensor], strength: float, sizes: list[int]) -> Tensor:
-    """p_k * exp(-r_k)^T, class by class."""
-    scores = softmax(logits, tuple(sizes)).clone()
-    column = 0
-    for label in counts:
-        for n in label.tolist():
-            share = n / max(int(label.sum()), 1)
-            scores[:, column] *= math.exp(-share) ** strength
-            column += 1
-    return scores
-
-
-def decide(scores: Tensor, sizes: list[int]) -> Tensor:
-    return torch.stack([block.argmax(1) for block in scores.split(sizes, 1)], 1)
-
-
-@pytest.mark.parametrize("strength", [0, 1, 3.5])
-def test_threshold_adjustment_decides_as_the_paper_says(strength: float) -> None:
-    batch = make_batch([2, 3, 7], 60, missing=0.2)
-    counts = class_counts(batch.targets, batch.sizes)
-    adjusted = batch.logits + adjustment_offsets(counts, strength)
-    expected = slow_adjustment(batch.logits, counts, strength, batch.sizes)
-    assert torch.equal(decide(adjusted, batch.sizes), decide(expected, batch.sizes))
-
-
-def test_no_strength_and_uniform_counts_change_nothing() -> None:
-    counts = torch.tensor([30, 30, 30])
-    assert not adjustment_offsets(torch.tensor([90, 10]), 0).any()
-    for offsets in (adjustment_offsets(counts, 2), prior_offsets(counts)):
-        assert offsets.unique().numel() == 1
-
-
-def test_prior_offsets_are_logit_adjustment() -> None:
-    counts = [torch.tensor([90, 10]), torch.tensor([5, 0, 5])]
-    expected = [-math.log(0.9), -math.log(0.1), -math.log(5 / 10.5), -math.log(0.5 / 10.5), -math.log(5 / 10.5)]
-    torch.testing.assert_close(prior_offsets(counts), torch.tensor(expected))
-    torch.testing.assert_close(prior_offsets(counts, tau=2.0), 2 * torch.tensor(expected))
-
-
-def test_the_strength_is_the_best_on_validation() -> None:
-    batch = make_batch([2, 2, 5], 200, seed=3, skew=4.0)
-    counts = class_counts(batch.targets, batch.sizes)
-    fitted = ThresholdAdjustment.fit(batch.logits, batch.targets, batch.sizes, counts=counts)
-    scores = {
-        t: class_balanced_accuracy(batch.logits + adjustment_offsets(counts, t), batch.targets, batch.sizes).item()
-        for t in STRENGTHS
-    }
-    assert scores[fitted.strength] == max(scores.values())
-    torch.testing.assert_close(fitted(batch.logits), batch.logits + adjustment_offsets(counts, fitted.strength))
-
-
-def test_no_strength_to_choose() -> None:
-    with pytest.raises(ValueError, match="strengths to be a list of at least one number"):
-        ThresholdAdjustment.fit(torch.zeros(2, 2), torch.tensor([0, 1]), counts=torch.tensor([1, 1]), strengths=())
+from rectifier.evaluation.rules.prior import prior_offsets
+from rectifier.evaluation.rules.tuning import tuned_offsets
 
 
 def slow_best_of_two(logits: Tensor, targets: Tensor) -> float:
@@ -184,44 +117,32 @@ def test_an_absent_class_keeps_its_offset() -> None:
     assert tuned_offsets(logits, targets, start=torch.tensor([0.0, 0.0, 0.0, 2.0]))[3] == 2
 
 
-def test_a_label_that_nobody_has() -> None:
+def test_a_label_without_samples() -> None:
     logits, targets = torch.zeros(3, 4), torch.tensor([[0, -1], [1, -1], [1, -1]])
     assert not tuned_offsets(logits, targets, [2, 2])[2:].any()
 
 
-def test_the_tau_is_the_best_on_validation() -> None:
-    batch = make_batch([2, 2, 5], 200, seed=3, skew=4.0)
-    counts = class_counts(batch.targets, batch.sizes)
-    fitted = LogitAdjustment.fit(batch.logits, batch.targets, batch.sizes, counts=counts)
-    scores = {
-        tau: class_balanced_accuracy(batch.logits + prior_offsets(counts, tau), batch.targets, batch.sizes).item()
-        for tau in TAUS
-    }
-    assert len(set(scores.values())) > 1
-    assert fitted.tau == max(TAUS, key=lambda tau: scores[tau])
-    torch.testing.assert_close(fitted(batch.logits), batch.logits + prior_offsets(counts, fitted.tau))
-    only = LogitAdjustment.fit(batch.logits, batch.targets, batch.sizes, counts=counts, taus=(1.0,))
-    torch.testing.assert_close(only.offsets, prior_offsets(counts))
+# Ties
 
 
-def test_adjustment_after_training_undoes_the_adjustment_in_training() -> None:
-    """What a network trained with z + log prior gives is what adjusting plain logits gives."""
-    batch = make_batch([2, 5], 50, seed=4)
-    counts = [torch.tensor([90, 10]), torch.tensor([50, 20, 9, 1, 0])]
-    plain = CrossEntropy()(batch.logits, batch.targets, (2, 5))
-    adjusted = LogitAdjustment(1.0, prior_offsets(counts))(batch.logits)
-    torch.testing.assert_close(LogitAdjusted(counts)(adjusted, batch.targets, (2, 5)), plain, atol=1e-6, rtol=0)
+@pytest.mark.parametrize(("start", "expected"), [(0.0, 1.5), (5.0, 3.5), (2.4, 1.5), (2.6, 3.5)])
+def test_of_equally_good_thresholds_the_nearest_to_the_start_is_chosen(start: float, expected: float) -> None:
+    """Class 1 wins by more than 1, 2, 3 or 4; a threshold at 1.5 and one at 3.5 are right three times of four."""
+    logits = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]])
+    targets = torch.tensor([1, 0, 1, 0])
+    offsets = tuned_offsets(logits, targets, start=torch.tensor([0.0, start]))
+    assert offsets.tolist() == [0.0, expected]
 
 
-def test_what_is_fitted_can_be_written_down_and_read_again() -> None:
-    batch = make_batch([2, 5], 60, seed=10)
-    counts = class_counts(batch.targets, batch.sizes)
-    fitted = LogitAdjustment.fit(batch.logits, batch.targets, batch.sizes, counts=counts)
-    read = LogitAdjustment.from_dict(json.loads(json.dumps(fitted.as_dict())))
-    assert torch.equal(read(batch.logits), fitted(batch.logits))
-    assert read.as_dict() == fitted.as_dict()
+@pytest.mark.parametrize("classes", [2, 4])
+def test_where_nothing_is_gained_the_start_is_kept(classes: int) -> None:
+    logits, targets = 9 * torch.eye(classes), torch.arange(classes)
+    assert not tuned_offsets(logits, targets).any()
+    start = torch.linspace(-1, 1, classes)
+    assert torch.equal(tuned_offsets(logits, targets, start=start), start)
 
 
-def test_no_tau_to_choose() -> None:
-    with pytest.raises(ValueError, match="taus to be a list of at least one number"):
-        LogitAdjustment.fit(torch.zeros(2, 2), torch.tensor([0, 1]), counts=torch.tensor([1, 1]), taus=())
+def test_equal_scores_are_no_hit_of_the_later_class() -> None:
+    """Both samples tie, so argmax takes class 0 for both; any gain of class 1 loses class 0 as well."""
+    logits, targets = torch.zeros(2, 2), torch.tensor([0, 1])
+    assert not tuned_offsets(logits, targets).any()

@@ -1,0 +1,147 @@
+"""Choose offsets on validation, never on test.
+
+A decision rule adds one number per class to the logits before the argmax, so a rule is a tensor ``(K,)``.
+``best_offsets`` tries a few candidates; ``tuned_offsets`` searches one threshold per class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rectifier._base import check
+from rectifier.evaluation.metrics import class_balanced_accuracy
+from rectifier.labels import columns
+from rectifier.labels.columns import Sizes
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_SWEEPS = 10  # over the classes of a label, at most
+
+
+def best_offsets(
+    name: str,
+    values: Sequence[float],
+    offsets_of: Callable[[float], Tensor],
+    logits: Tensor,
+    targets: Tensor,
+    sizes: Sizes | None,
+) -> tuple[float, Tensor]:
+    """Return the value whose offsets give the best class-balanced accuracy, and these offsets; the first wins a tie."""
+    if not values:
+        check.fail(name, "a list of at least one number", "an empty one")
+
+    def score(value: float) -> float:
+        return float(class_balanced_accuracy(logits + offsets_of(value).to(logits), targets, sizes))
+
+    best = max(values, key=score)
+    return best, offsets_of(best)
+
+
+def tuned_offsets(logits: Tensor, targets: Tensor, sizes: Sizes | None = None, start: Tensor | None = None) -> Tensor:
+    """Return the offsets ``(K,)`` that maximise the class-balanced accuracy of these (validation) logits.
+
+    Each label is tuned on its own: one class after the other gets its best offset while the others stay, until a sweep
+    gains nothing. This is exact for two classes, and never worse than ``start`` (default: zeros) for more. A class
+    without a sample keeps its start; so does a label whose samples all have the same class.
+
+    >>> logits, targets = torch.tensor([[2.0, 0.0], [2.0, 0.1], [2.0, 1.0]]), torch.tensor([0, 0, 1])
+    >>> (logits + tuned_offsets(logits, targets)).argmax(1)
+    tensor([0, 0, 1])
+    """
+    resolved = columns.as_sizes(sizes, check.logits(logits).shape[1])
+    canonical = columns.targets_beside(logits, targets, resolved, columns.label_names(sizes)).cpu().numpy()
+    found = np.zeros(sum(resolved)) if start is None else start.double().cpu().numpy().copy()
+    scores = logits.detach().double().cpu().numpy() + found
+    first = 0
+    for a, size in enumerate(resolved):  # fitted once, off every hot path
+        labelled = canonical[:, a] >= 0
+        own = canonical[labelled, a]
+        if len(own):
+            found[first : first + size] += _tune_label(scores[labelled, first : first + size], own)
+        first += size
+    return torch.from_numpy(found).float()
+
+
+def _tune_label(scores: Array, own: Indices) -> Array:
+    """Return the offsets ``(C,)`` of one label, from its scores ``(n, C)`` and targets ``(n,)``.
+
+    NumPy, because PyTorch would spread thousands of small sorts over threads that wait for each other.
+    """
+    counts = np.bincount(own, minlength=scores.shape[1])
+    weight = 1.0 / counts[own]  # so that hits add up to the sum of recalls
+    offsets = np.zeros(scores.shape[1])
+    present = np.flatnonzero(counts).tolist()
+    if len(present) < 2:  # else the offset of the only class would rule out all others
+        return offsets
+    moved = present[-1:] if len(counts) == 2 else present  # for two classes, one offset is enough
+    leaders = _Leaders(scores)
+    for _ in range(_SWEEPS):
+        before = offsets.copy()
+        for k in moved:
+            best = _best_offset(leaders, k, float(offsets[k]), own, weight)
+            if best != offsets[k]:
+                leaders.move(k, best - offsets[k])
+                offsets[k] = best
+        if np.array_equal(before, offsets):
+            break
+    return offsets
+
+
+class _Leaders:
+    """Scores ``(n, C)`` whose columns move, and the two largest scores of every row, kept up to date."""
+
+    def __init__(self, scores: Array) -> None:
+        self.scores = scores.copy()
+        self._rows = np.arange(len(scores))
+        self._two = np.zeros((len(scores), min(2, scores.shape[1])), np.int64)
+        self._rank(self._rows)
+
+    def move(self, k: int, by: float) -> None:
+        """Add a number to column k. Rank only the rows again that it led or may lead now."""
+        self.scores[:, k] += by
+        last = self.scores[self._rows, self._two[:, -1]]
+        self._rank(np.flatnonzero((self._two == k).any(1) | (self.scores[:, k] >= last)))
+
+    def without(self, k: int) -> tuple[Array, Indices]:
+        """Return the largest score of every row without column k, and its column (-1: there is no other)."""
+        if self.scores.shape[1] == 1:
+            return np.full(len(self.scores), -np.inf), np.full(len(self.scores), -1)
+        winner = np.where(self._two[:, 0] == k, self._two[:, 1], self._two[:, 0])
+        return self.scores[self._rows, winner], winner
+
+    def _rank(self, rows: Indices) -> None:
+        # Among equal scores the first column leads, as in argmax.
+        first = self.scores[rows].argmax(1)
+        self._two[rows, 0] = first
+        if self._two.shape[1] > 1:
+            others = self.scores[rows]
+            others[np.arange(len(rows)), first] = -np.inf
+            self._two[rows, 1] = others.argmax(1)
+
+
+def _best_offset(leaders: _Leaders, k: int, current: float, own: Indices, weight: Array) -> float:
+    """Return the best offset of class k while the other offsets stay; keep the current one if nothing is gained.
+
+    Sample i is classified as k if the offset exceeds ``needed[i]``. Sorted by that, the hits of every possible offset
+    are a running sum: going up gains samples of k and loses samples that their own class would win.
+    """
+    best, winner = leaders.without(k)
+    needed = best - leaders.scores[:, k] + current
+    gain = np.where(own == k, weight, np.where(winner == own, -weight, 0.0))
+    order = needed.argsort()  # the order of equal values does not matter: no offset separates them
+    running = np.concatenate([[0.0], gain[order].cumsum()])
+    ordered = needed[order]
+    # An offset between two different values takes all samples before it; it cannot separate equal values.
+    running[1:-1][ordered[1:] <= ordered[:-1]] = -np.inf
+    highest = running.max()
+    if highest <= gain[needed < current].sum() + 1e-12:
+        return current
+    bounds = np.concatenate([ordered[:1] - 1, (ordered[1:] + ordered[:-1]) / 2, ordered[-1:] + 1])
+    ties = bounds[running >= highest - 1e-12]
+    return float(ties[np.abs(ties - current).argmin()])  # the smallest change

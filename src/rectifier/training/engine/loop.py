@@ -1,0 +1,38 @@
+"""The training loop of one network, and the step that it repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rectifier.data.loader import Batch
+    from rectifier.training.engine.course import Course
+    from rectifier.training.engine.step import EagerStep
+
+
+def training(course: Course) -> Iterator[None]:
+    """Train one network from the state of ``course`` to its end. At each pause another training can take its turn."""
+    while not course.is_over:
+        for window in course.windows():
+            course.step(window, course.rate(course.state.step))  # ``take_step``, or its CUDA graph
+            course.state.advance(len(window))
+            yield  # the caller checks the loss, saves, or stops
+        score = course.validate()
+        yield  # every training starts its validation before any waits for a score
+        course.end_epoch(score)
+        yield
+
+
+def take_step(step: EagerStep, window: list[Batch]) -> None:
+    """Step along the mean gradient of some batches. Only the device works here, so a CUDA graph can capture it."""
+    step.optimizer.zero_grad()
+    for batch in window:
+        with step.fabric.no_backward_sync(step.wrapped, enabled=batch is not window[-1]):
+            images, more = step.mixed(batch)
+            output = step.forward(images)
+            loss = step.loss(step.objective, step.tally, output, batch.targets, more)
+            step.fabric.backward(loss if len(window) == 1 else loss / len(window))
+    if step.clip is not None:
+        step.fabric.clip_gradients(step.wrapped, step.optimizer, max_norm=step.clip, error_if_nonfinite=False)
+    step.optimizer.step()
