@@ -12,23 +12,22 @@ import typer
 from typer import Argument, Option
 
 from rectifier._base import console
-from rectifier.cli.app import app, with_resume_hint
-from rectifier.cli.options import Together, takes_settings
+from rectifier.cli.app import show as display
+from rectifier.cli.app import with_resume_hint
+from rectifier.cli.options import Together, verb
 
 if TYPE_CHECKING:
     from rectifier.reproduce.experiment import Experiment
     from rectifier.reproduce.request import Request
 
 
-@app.command(
-    epilog="Examples:\n\n"
-    "[bold]rectifier reproduce[/] lists the experiments\n\n"
-    "[bold]rectifier reproduce celeba --quick[/]\n\n"
-    "[bold]rectifier reproduce cifar100-imbalanced --data-root data[/]"
+@verb(
+    "reproduce[/] lists the experiments[bold]",
+    "reproduce celeba --quick",
+    "reproduce cifar100-imbalanced --data-root data",
+    settings=("data_root", "accelerator", "step"),
 )
-@takes_settings("data_root", "accelerator", "step")
 def reproduce(
-    given: dict[str, Any],
     names: list[str] | None = Argument(
         None, metavar="NAME", help="Experiments to reproduce, or all. Without any, list them."
     ),
@@ -49,11 +48,12 @@ def reproduce(
     experiments: Path | None = Option(
         None, metavar="DIR", help="Folder of the experiments. \\[default: the checkout's]"
     ),
+    **given: Any,
 ) -> None:
     """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""
     from rectifier._base import check
     from rectifier.reproduce import find_experiments, load_experiment
-    from rectifier.reproduce.request import Request, only_what_each_has
+    from rectifier.reproduce.request import Request
 
     there = find_experiments(experiments)
     # Results go to the current folder, or next to the checkout's own experiments if those are run from elsewhere.
@@ -71,7 +71,8 @@ def reproduce(
         raise ValueError("Give either --show or --again, not both: one trains nothing, the other everything.")
     chosen = dict.fromkeys([*(name for name in names if name != "all"), *(there if "all" in names else ())])
     loaded = {name: load_experiment(name, experiments) for name in chosen}  # misspelt names fail before any training
-    settings = {"accelerator": "auto", "data_root": os.environ.get("RECTIFIER_DATA"), **given}
+    root = given["data_root"] or os.environ.get("RECTIFIER_DATA")
+    settings = given | {"accelerator": given["accelerator"] or "auto", "data_root": root}
     request = Request(
         results=results or (out / "quick" if quick else home / "results"),
         runs=out / ("quick-runs" if quick else "runs"),
@@ -83,19 +84,19 @@ def reproduce(
         train=not show,
         experiments=experiments,
     )
-    _reproduce_each(loaded, request, only_what_each_has(loaded, only or ()), only)
-    root = request.settings.get("data_root")
+    _reproduce_each(loaded, request, only or [])
     if root and not (Path(root).is_dir() or quick or show):
         console.say(f"--data-root {root} does not exist. No data from it was needed.")
 
 
-def _reproduce_each(
-    loaded: Mapping[str, Experiment], request: Request, own: Mapping[str, list[str]], only: list[str] | None
-) -> None:
+def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: list[str]) -> None:
     """Reproduce one experiment after another; one whose data is missing does not keep the others from running."""
     from rectifier.data.sources import MissingDataError
+    from rectifier.report.terminal_markdown import Page
+    from rectifier.reproduce.request import only_what_each_has
     from rectifier.reproduce.work import reproduce as run
 
+    own = only_what_each_has(loaded, only)
     skipped: dict[str, str] = {}
     for name, experiment in loaded.items():
         if only and not own[name]:
@@ -112,7 +113,8 @@ def _reproduce_each(
             continue
         page = request.results / f"{name}.md"
         if page.is_file():
-            _show(page)
+            display(Page(page.read_text(encoding="utf-8")))
+            console.say(f"Written: {page}")
     for name, reason in skipped.items():
         console.say(f"Skipped {name}. {reason}")
     if skipped:
@@ -120,8 +122,6 @@ def _reproduce_each(
 
 
 def _list(experiments: Mapping[str, Experiment]) -> None:
-    from rich.console import Console
-
     from rectifier.report.layout import bare_table
 
     table = bare_table()
@@ -129,13 +129,4 @@ def _list(experiments: Mapping[str, Experiment]) -> None:
         table.add_column(head, overflow="fold")
     for name, experiment in experiments.items():
         table.add_row(name, experiment.title, experiment.source)
-    Console(highlight=False).print(table)
-
-
-def _show(page: Path) -> None:
-    from rich.console import Console
-
-    from rectifier.report.terminal_markdown import Page
-
-    Console(highlight=False).print(Page(page.read_text(encoding="utf-8")))
-    console.say(f"Written: {page}")
+    display(table)

@@ -35,8 +35,8 @@ Size = Annotated[str, "HEIGHTxWIDTH"]
 Options = Annotated[dict[str, Any], "a mapping of option names to values"]
 
 
-def _setting(text: str, default: Any = MISSING, none: str = "", *, choices: str = "", identity: bool = True) -> Any:
-    """Declare a setting. ``none`` says what None means. Of several choices, the first is the default.
+def _setting(text: str, default: Any = MISSING, *, choices: str = "", none: str = "", identity: bool = True) -> Any:
+    """Declare a setting. Of several choices, the first is the default.
 
     Runs that differ in a setting without ``identity`` are the same experiment, computed elsewhere or with another seed.
     """
@@ -47,6 +47,11 @@ def _setting(text: str, default: Any = MISSING, none: str = "", *, choices: str 
     return field(default=names[0] if names else default, metadata=about)
 
 
+def _optional(text: str, none: str = "", *, identity: bool = True) -> Any:
+    """Declare a setting that may be None; ``none`` says what that means."""
+    return _setting(text, None, none=none, identity=identity)
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of one training run, with their defaults."""
@@ -55,17 +60,15 @@ class Settings:
         "Data set: a name, with options as in cifar100:imb=1, a CSV or Parquet table,"
         " a folder with one subfolder per class, or a store."
     )
-    images: Folder | None = _setting("Folder that a table's image paths are relative to.", None, identity=False)
-    data_root: Folder | None = _setting(
-        "Folder that holds the named data sets.", None, "RECTIFIER_DATA, else ./data", identity=False
+    images: Folder | None = _optional("Folder that a table's image paths are relative to.", identity=False)
+    data_root: Folder | None = _optional(
+        "Folder that holds the named data sets.", "RECTIFIER_DATA, else ./data", identity=False
     )
     data_options: Options = _setting("Options of the data reader, each as data.NAME=VALUE.", dict)
-    split_seed: Natural | None = _setting(
-        "Seed of what the data reader draws, such as the split.", None, "the reader's own"
-    )
+    split_seed: Natural | None = _optional("Seed of what the data reader draws, such as the split.", "the reader's own")
     resplit: Flag = _setting("Draw a new split for each seed. Ignores split_seed.", False)
-    size: Size | None = _setting(
-        "Image size: HEIGHTxWIDTH, or one number for squares.", None, "the network's published size"
+    size: Size | None = _optional(
+        "Image size: HEIGHTxWIDTH, or one number for squares.", "the network's published size"
     )
     fit: Choice = _setting("How to resize images of another aspect ratio.", choices="stretch crop pad")
     unreadable: Choice = _setting("Skip damaged images, or raise an error.", choices="skip raise")
@@ -79,7 +82,7 @@ class Settings:
     batch_size: Count = _setting("Images per batch, over all devices together.", 128)
     seed: Seed = _setting("Seed of weights, sample order and augmentation.", 0, identity=False)
     optimizer: Choice = _setting("Optimizer.", choices="sgd adamw")
-    lr: Positive | None = _setting("Learning rate.", None, "the network's, divided by the root of the number of labels")
+    lr: Positive | None = _optional("Learning rate.", "the network's, divided by the root of the number of labels")
     momentum: Momentum = _setting("Momentum of SGD.", 0.9)
     nesterov: Flag = _setting("Use Nesterov momentum in SGD.", False)
     weight_decay: NonNegative = _setting("Weight decay of all weights.", 5e-4)
@@ -87,18 +90,16 @@ class Settings:
     milestones: Milestones = _setting("Fractions of training at which schedule=step lowers the rate.", (0.5, 0.75))
     decay: Share = _setting("Factor on the rate at each milestone of schedule=step.", 0.1)
     warmup: NonNegative = _setting("Epochs of linear warm-up of the learning rate.", 0.0)
-    clip: Positive | None = _setting("Clip gradients to this norm.", None, "no clipping")
+    clip: Positive | None = _optional("Clip gradients to this norm.", "no clipping")
     accumulate: Count = _setting("Batches whose gradients are averaged for one optimizer step.", 1)
     drop_last: Flag = _setting("Skip the last batch of an epoch if it is not full.", False)
-    padding: Natural | None = _setting(
-        "Largest random shift of a training image, in pixels.", None, "an eighth of its shorter side"
+    padding: Natural | None = _optional(
+        "Largest random shift of a training image, in pixels.", "an eighth of its shorter side"
     )
-    flip: Flag | None = _setting(
-        "Mirror half of the training images.", None, "yes, unless mirroring changes the labels"
-    )
+    flip: Flag | None = _optional("Mirror half of the training images.", "yes, unless mirroring changes the labels")
 
     validate_every: Count = _setting("Epochs between validations.", 1)
-    patience: Count | None = _setting("Stop after this many validations without improvement.", None, "never stop early")
+    patience: Count | None = _optional("Stop after this many validations without improvement.", "never stop early")
     select: Choice = _setting(
         "Epoch to keep: the best on validation under this decision rule, or the last.", choices="argmax prior last"
     )
