@@ -133,8 +133,6 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _everywhere(
     version: bool = Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
-    traceback: bool = Option(
-        False, "--traceback", envvar="RECTIFIER_TRACEBACK", help="Show the traceback of an error."
-    ),
+    traceback: bool = Option(False, "--traceback", envvar="RECTIFIER_TRACEBACK", help="Show tracebacks of errors."),
 ) -> None:
     pass

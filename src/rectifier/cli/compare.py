@@ -22,22 +22,16 @@ from rectifier.cli.app import require_choice, show, with_resume_hint
 )
 def compare(
     context: typer.Context,
-    runs: list[Path] | None = Argument(
-        None, metavar="[RUN...]", help="Folders of finished runs. Without any, runs are trained."
-    ),
+    runs: list[Path] | None = Argument(None, metavar="[RUN...]", help="Finished runs. Without any, runs are trained."),
     out: Path | None = Option(None, metavar="DIR", help="Folder for runs, tables and figures."),
-    methods: str | None = Option(
-        None, help="Methods, separated by commas, with options as in crl:eta=0.5. \\[default: ce,crl]"
-    ),
+    methods: str = Option("ce,crl", help="Methods, separated by commas, with options as in crl:eta=0.5."),
     seeds: int = Option(3, help="Number of seeds per method."),
     seed: int = Option(0, help="First seed."),
     resplit: bool = Option(False, "--resplit", help="Draw a new split for each seed."),
     together: options.Together = None,
     baseline: str | None = Option(None, help="Group to compare against. \\[default: ce]"),
     rule: str = Option(
-        "argmax",
-        help="Decision rule used in the per-label tables: argmax, prior, tuned, or preferred"
-        " (each run's best on validation).",
+        "argmax", help="Decision rule of the tables per label: argmax, prior, tuned or preferred (best on validation)."
     ),
     preset: options.PresetName = None,
     config: options.ConfigFile = None,
@@ -61,7 +55,7 @@ def compare(
         if out is None:
             raise ValueError("Give --out: a folder for runs, tables and figures. Or give the folders of finished runs.")
         first = options.build_config(given, preset, config, settings)
-        planned = suite.plan(first, split_methods(methods or "ce,crl"), range(seed, seed + seeds), out, resplit=resplit)
+        planned = suite.plan(first, split_methods(methods), range(seed, seed + seeds), out, resplit=resplit)
         with with_resume_hint():
             found = suite.train_missing(planned, together)
         if not is_first_process():

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from typer import Argument
 
 from rectifier.cli.app import require_choice, show
 from rectifier.cli.options import AsJson, verb
 from rectifier.training.settings import SETTINGS
-
-if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
 
 KINDS = ("methods", "networks", "data", "presets", "settings")
 
@@ -22,10 +17,22 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List methods, networks, data sets, presets and settings, with their options and defaults."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from rectifier.report.layout import bare_table
+
     if kind is not None:
         require_choice("KIND", kind, KINDS)
     found = {name: _entries(name) for name in ([kind] if kind else KINDS)}
-    show(_view(found), found, as_json=as_json)
+    tables = []
+    for title, entries in found.items():
+        table = bare_table()
+        table.add_column(title.capitalize(), no_wrap=True)
+        for name, about in entries.items():
+            table.add_row(Text(name), Text(about))
+        tables.append(Group(table, ""))
+    show(Group(*tables), found, as_json=as_json)
 
 
 def _entries(kind: str) -> dict[str, str]:
@@ -49,20 +56,3 @@ def _entries(kind: str) -> dict[str, str]:
 
 def _with(about: str, bracketed: str) -> str:
     return f"{about} [{bracketed}]" if bracketed else about
-
-
-def _view(found: dict[str, dict[str, str]]) -> Group:
-    from rich.console import Group
-    from rich.text import Text
-
-    from rectifier.report.layout import bare_table
-
-    tables: list[RenderableType] = []
-    for kind, entries in found.items():
-        table = bare_table()
-        table.add_column(kind.capitalize(), no_wrap=True)
-        table.add_column("")
-        for name, about in entries.items():
-            table.add_row(Text(name), Text(about))
-        tables += [table, Text()]
-    return Group(*tables)

@@ -23,9 +23,7 @@ def predict(
     out: Path | None = Option(None, metavar="FILE", help="CSV file to write. \\[default: stdout]"),
     rule: str | None = Option(None, help="Decision rule: argmax, prior or tuned. \\[default: the best on validation]"),
     root: Path | None = Option(None, "--images", metavar="DIR", help=SETTINGS["images"].help),
-    calibrated: bool = Option(
-        False, "--calibrated", help="Calibrate probabilities with temperatures fitted on validation."
-    ),
+    calibrated: bool = Option(False, "--calibrated", help="Calibrate probabilities with temperatures from validation."),
     batch_size: int = Option(256, help="Images per batch."),
     accelerator: str = Option("auto", help=SETTINGS["accelerator"].help),
 ) -> None:

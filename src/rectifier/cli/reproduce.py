@@ -28,26 +28,20 @@ if TYPE_CHECKING:
     settings=("data_root", "accelerator", "step"),
 )
 def reproduce(
-    names: list[str] | None = Argument(
-        None, metavar="NAME", help="Experiments to reproduce, or all. Without any, list them."
-    ),
+    names: list[str] | None = Argument(None, metavar="NAME", help="Experiments, or all. Without any, list them."),
     seeds: int | None = Option(None, help="Number of seeds per table cell. \\[default: the experiment's, at least 3]"),
     quick: bool = Option(False, "--quick", help="Run a small version on generated data, in seconds."),
     out: Path = Option(Path("reproduced"), metavar="DIR", help="Folder for the runs."),
     results: Path | None = Option(
-        None,
-        metavar="DIR",
-        help="Folder for NAME.json, NAME.md and figures. \\[default: results of the checkout; OUT/quick with --quick]",
+        None, metavar="DIR", help="Folder for results. \\[default: results of the checkout; OUT/quick with --quick]"
     ),
     only: list[str] | None = Option(
-        None, metavar="TEXT", help="Train only cells with TEXT in their row or column. Repeatable."
+        None, metavar="TEXT", help="Train only cells with TEXT in row or column. Repeatable."
     ),
     show: bool = Option(False, "--show", help="Train nothing. Show the recorded results and rewrite their pages."),
     again: bool = Option(False, "--again", help="Retrain runs that are already recorded."),
     together: Together = None,
-    experiments: Path | None = Option(
-        None, metavar="DIR", help="Folder of the experiments. \\[default: the checkout's]"
-    ),
+    experiments: Path | None = Option(None, metavar="DIR", help="Folder of experiments. \\[default: the checkout's]"),
     **given: Any,
 ) -> None:
     """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""

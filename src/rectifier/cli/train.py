@@ -26,9 +26,7 @@ def train(
     preset: options.PresetName = None,
     config: options.ConfigFile = None,
     settings: options.Set = None,
-    resume: Path | None = Option(
-        None, metavar="RUN", help="Resume a stopped run. It keeps its settings, except --step."
-    ),
+    resume: Path | None = Option(None, metavar="RUN", help="Resume a stopped run with its settings, except --step."),
     profile: bool = Option(False, "--profile", help="Measure the parts of a training step before training."),
     every: bool = Option(False, "--all", help="Show the results of every label."),
     **given: Any,
