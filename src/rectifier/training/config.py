@@ -22,8 +22,6 @@ from rectifier.methods import find_method, needed_of_network
 from rectifier.networks.registry import NETWORKS, network_options
 from rectifier.training.settings import SETTINGS, Setting, Settings
 
-_OWNERS = ("method", "network", "data")  # each has options of its own, in the setting OWNER_options
-
 
 @dataclass(frozen=True)
 class Config(Settings):
@@ -47,10 +45,10 @@ class Config(Settings):
         {'eta': 0.5}
         """
         settings = _unpacked(settings)
-        values = {name: getattr(self, name) for name in SETTINGS}
+        values = dict(vars(self))
         chosen = {key: _read(settings.pop(key), SETTINGS[key]) for key in list(settings) if key in SETTINGS}
-        for owner in _OWNERS:  # another method does not take the options of the one before
-            if owner in chosen and chosen[owner] != values[owner]:
+        for owner in ("method", "network", "data"):  # another method does not take the options of the one before
+            if chosen.get(owner, values[owner]) != values[owner]:
                 values[f"{owner}_options"] = {}
         values |= chosen
         complaints = []
@@ -156,15 +154,12 @@ def _joint_complaints(config: Config) -> Iterator[str]:
     """Yield a sentence for each value that does not fit the other settings, or that is no known name."""
     if config.nesterov is True and config.momentum == 0:
         yield "nesterov needs momentum, but momentum is 0."
-    for each in (_check_size, _check_method, _check_network):
+    checks: list[Callable[[Config], object]] = [lambda config: as_size(config.size), _check_method, _check_network]
+    for each in checks:
         try:
             each(config)
         except ValueError as error:
             yield str(error)
-
-
-def _check_size(config: Config) -> None:
-    as_size(config.size)
 
 
 def _check_method(config: Config) -> None:
