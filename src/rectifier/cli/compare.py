@@ -37,7 +37,7 @@ def compare(
     config: options.ConfigFile = None,
     settings: options.Set = None,
     as_json: options.AsJson = False,
-    every: bool = Option(False, "--all", help="Show every label or class."),
+    every: options.Every = False,
     **given: Any,
 ) -> None:
     """Compare runs: means with 95 % intervals, and differences paired by seed. Train missing runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer import Option
 
 from rectifier.cli.app import require_choice, show, with_resume_hint
-from rectifier.cli.options import AsJson, RunFolder, verb
+from rectifier.cli.options import AsJson, Every, RunFolder, verb
 
 
 @verb("evaluate runs/first --posthoc threshold-adjustment")
@@ -16,7 +16,7 @@ def evaluate(
     ),
     part: str = Option("test", help="Part to score: test or validation."),
     as_json: AsJson = False,
-    every: bool = Option(False, "--all", help="Show the results of every label."),
+    every: Every = False,
 ) -> None:
     """Score the saved predictions of a run under every decision rule."""
     from rectifier.evaluation.rows import nest

@@ -10,7 +10,7 @@ from typer import Option
 
 from rectifier._base import console
 from rectifier.cli.app import require_choice, show
-from rectifier.cli.options import AsJson, ReaderSeed, ReaderSet, open_described, verb
+from rectifier.cli.options import AsJson, Every, ReaderSeed, ReaderSet, open_described, verb
 
 
 @verb(
@@ -26,7 +26,7 @@ def profile(
     as_json: AsJson = False,
     figure: Path | None = Option(None, metavar="FILE", help="PNG, SVG or PDF file. \\[default: profile-NAME.png]"),
     no_figure: bool = Option(False, "--no-figure", help="Write no figure. --json implies it."),
-    every: bool = Option(False, "--all", help="Show every class of every label."),
+    every: Every = False,
     **given: Any,
 ) -> None:
     """Show how imbalanced a data set is: classes, samples, ratio and the rarest classes of each label."""

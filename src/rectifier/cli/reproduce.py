@@ -57,10 +57,8 @@ def reproduce(
             raise ValueError("Give NAME: an experiment, or all. List them with: rectifier reproduce")
         _list({name: load_experiment(name, experiments) for name in there})
         return
-    check.raise_all(
-        check.that(option, number, "a positive integer", number is None or check.is_count(number))
-        for option, number in {"--seeds": seeds, "--together": together}.items()
-    )
+    numbers = {"--seeds": seeds, "--together": together}
+    check.raise_all(check.count(option, number) for option, number in numbers.items() if number is not None)
     if show and again:
         raise ValueError("Give either --show or --again, not both: one trains nothing, the other everything.")
     chosen = dict.fromkeys([*(name for name in names if name != "all"), *(there if "all" in names else ())])

@@ -28,7 +28,7 @@ def train(
     settings: options.Set = None,
     resume: Path | None = Option(None, metavar="RUN", help="Resume a stopped run with its settings, except --step."),
     profile: bool = Option(False, "--profile", help="Measure the parts of a training step before training."),
-    every: bool = Option(False, "--all", help="Show the results of every label."),
+    every: options.Every = False,
     **given: Any,
 ) -> None:
     """Train a network and save the run: weights, metrics, predictions, logs."""

@@ -14,16 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["BusyError", "RunSpec", "data_settings", "fingerprints", "resume", "train", "train_together"]
 
 # A name is imported on first use, so that the command line reads ``settings`` without waiting for torch.
-_MODULES = {
-    "job": ["RunSpec"],
-    "many": ["train_together"],
-    "opening": ["data_settings", "fingerprints"],
-    "start": ["BusyError", "resume", "train"],
+_HOMES = {
+    **{"BusyError": "start", "RunSpec": "job", "data_settings": "opening", "fingerprints": "opening"},
+    **{"resume": "start", "train": "start", "train_together": "many"},
 }
-_HOMES = {name: f"rectifier.training.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'rectifier.training' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
