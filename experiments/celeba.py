@@ -1,7 +1,8 @@
 """CelebA: 40 attributes, and every method of the paper's table."""
 
-from rectifier.reproduce import Experiment, views
+from rectifier.reproduce import Experiment
 
+from . import labels
 from .methods import LMLE, compared
 from .paper import CELEBA as PAPER
 from .paper import DESIGN_GAINS
@@ -42,7 +43,7 @@ EXPERIMENT = Experiment(
         " for LMLE, +5 and +6 for CRL."
         " Of the class level it gives a gain alone, of 6.32 over DeepID2: 87.32 is that much more than 81."
     ),
-    show=views.labels(
+    show=labels.by_label(
         {"1:1 to 1:5": (0, 5.5), "1:6 to 1:43": (5.5, 1e9)}, drawn=("LMLE", "CRL, class level", "CRL, instance level")
     ),
     settings=CELEBA,

@@ -1,7 +1,8 @@
 """Clothing attributes: X-Domain's table on fashion products, which can be had."""
 
-from rectifier.reproduce import Experiment, views
+from rectifier.reproduce import Experiment
 
+from . import labels
 from .methods import LMLE, compared
 from .paper import XDOMAIN as PAPER
 from .recipes import FASHION, QUICK_LABELS
@@ -31,7 +32,7 @@ EXPERIMENT = Experiment(
         " taken. The paper's gains over MTCT are +3.39 (LMLE) and +5.18 (CRL) for its one label below 1:5, +2.10 and"
         " +7.10 for the others."
     ),
-    show=views.labels({"up to 1:50": (0, 50), "above 1:50": (50, 1e9)}, drawn=("LMLE", "CRL")),
+    show=labels.by_label({"up to 1:50": (0, 50), "above 1:50": (50, 1e9)}, drawn=("LMLE", "CRL")),
     settings=FASHION,
     cells=CELLS,
     quick=QUICK_LABELS,

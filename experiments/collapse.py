@@ -3,7 +3,7 @@
 import csv
 
 from rectifier.report.comparison import PREFERRED, estimate
-from rectifier.reproduce import Cell, Context, Experiment, Outcome, views
+from rectifier.reproduce import Cell, Context, Experiment, ExperimentResult, views
 from rectifier.training.run.folder import Run
 
 from .recipes import CELEBA, QUICK_LABELS
@@ -31,8 +31,8 @@ HEADS = {
 }
 
 
-def measure(laboratory: Context) -> dict:
-    return {row: {str(run.config.seed): _state(run) for run in laboratory.runs(row, "")} for row in TRIED}
+def measure(context: Context) -> dict:
+    return {row: {str(run.config.seed): _state(run) for run in context.runs(row, "")} for row in TRIED}
 
 
 def _state(run: Run) -> dict[str, float]:
@@ -51,17 +51,17 @@ def _state(run: Run) -> dict[str, float]:
     }
 
 
-def show(outcome: Outcome) -> str:
+def show(result: ExperimentResult) -> str:
     lines = []
-    for row, by_seed in outcome.found.items():
+    for row, by_seed in result.found.items():
         if not by_seed:  # all of its runs diverged
             continue
         means = {name: estimate({seed: one[name] for seed, one in by_seed.items()})["mean"] for name in HEADS}
         texts = [f"{means['logits']:.2f}", f"{1e3 * means['features']:.1f}"]
         texts += [f"{100 * means[name]:.1f}" for name in ("dead", "rectification", "validation")]
-        cell = outcome.experiment.cell(row)
-        gain = views.gain_text(outcome.gain(cell, PREFERRED))
-        lines.append([row, *texts, views.spread(outcome.score(cell, PREFERRED)), gain])
+        cell = result.experiment.cell(row)
+        gain = views.gain_text(result.gain(cell, PREFERRED))
+        lines.append([row, *texts, views.spread(result.score(cell, PREFERRED)), gain])
     return "\n\n".join(
         [
             views.markdown_table(["", *HEADS.values(), "test, preferred rule (%)", "gain"], lines),

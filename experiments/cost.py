@@ -1,10 +1,10 @@
 """What a training with CRL costs beside one with LMLE."""
 
-from rectifier.reproduce import Cell, Experiment, Outcome
-from rectifier.reproduce.times import time_remark, time_table, times_of
+from rectifier.reproduce import Cell, Experiment, ExperimentResult
 
 from .paper import HOURS
 from .recipes import CELEBA, FASHION, GENTLE_ETA, QUICK_LABELS
+from .times import time_remark, time_table, times_of
 
 METHODS = {
     "cross-entropy": {"method": "ce"},
@@ -21,10 +21,9 @@ DATA = {
 }
 
 
-def show(outcome: Outcome) -> str:
+def show(result: ExperimentResult) -> str:
     tables = [
-        f"## {data}\n\n{time_table(times_of(outcome, METHODS, data), 'CRL', hours)}"
-        for data, (_, hours) in DATA.items()
+        f"## {data}\n\n{time_table(times_of(result, METHODS, data), 'CRL', hours)}" for data, (_, hours) in DATA.items()
     ]
     return "\n\n".join([*tables, time_remark("".join(tables))])
 

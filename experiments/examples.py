@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from rectifier.report.comparison import difference, estimate
-from rectifier.reproduce import Context, Experiment, Outcome, pictures, views
+from rectifier.reproduce import Context, Experiment, ExperimentResult, views
 
+from . import pictures
 from .celeba import CELLS as ALL_CELLS
 from .recipes import CELEBA, QUICK_LABELS
 
@@ -13,15 +14,15 @@ NOT_RECORDED = " (not recorded here; --again trains these runs once more, and fi
 LABELS, DRAWN = 8, 4  # the most imbalanced: in the tables, and in the picture
 
 
-def measure(laboratory: Context) -> dict:
-    others = {run.config.seed: run for run in laboratory.runs(OTHER, "")}
-    pairs = [(run, others[run.config.seed]) for run in laboratory.runs(BASE, "") if run.config.seed in others]
+def measure(context: Context) -> dict:
+    others = {run.config.seed: run for run in context.runs(OTHER, "")}
+    pairs = [(run, others[run.config.seed]) for run in context.runs(BASE, "") if run.config.seed in others]
     found = pictures.count_exchanges(pairs, views.RULE_WORDS, LABELS)
     return {**found, "shown": pictures.find_examples(*pairs[0], DRAWN)}
 
 
-def draw(laboratory: Context) -> None:
-    found, data = laboratory.before, pictures.open_images(laboratory.config(BASE, ""), laboratory.data_root)
+def draw(context: Context) -> None:
+    found, data = context.before, pictures.open_images(context.config(BASE, ""), context.data_root)
     rows = [
         pictures.ExampleRow(
             f"{_name(one)}\n1:{one['ratio']:,.0f}".replace("_", " "),
@@ -33,7 +34,7 @@ def draw(laboratory: Context) -> None:
         f"missed by {BASE}, found by {OTHER}",
         f"found by {BASE}, missed by {OTHER}{' (not recorded)' * _lacks(found)}",
     )
-    pictures.draw_examples(rows, heads, laboratory.pictures / "examples.png")
+    pictures.draw_examples(rows, heads, context.pictures / "examples.png")
 
 
 def _lacks(found: Mapping) -> bool:
@@ -45,8 +46,8 @@ def _name(one: dict) -> str:
     return one["label"] if one["class"] == "yes" else f"{one['label']}: {one['class']}"
 
 
-def show(outcome: Outcome) -> str:
-    found = outcome.found
+def show(result: ExperimentResult) -> str:
+    found = result.found
     heads = ["rare class", "1 : x", "images", f"{BASE} misses", f"{OTHER} alone finds", f"{BASE} alone finds"]
     heads += ["balance", f"{BASE}, false alarms", f"{OTHER}, false alarms"]
     parts = [

@@ -1,8 +1,9 @@
 """Features of two frequent classes and a rare one: as equal classes give them, as imbalance does, and with CRL."""
 
 from rectifier.report.comparison import difference, estimate
-from rectifier.reproduce import Context, Experiment, Outcome, neighbourhoods, views
+from rectifier.reproduce import Context, Experiment, ExperimentResult, views
 
+from . import neighbourhoods
 from .cifar100_imbalanced import CELLS as ALL_CELLS
 from .recipes import CIFAR, QUICK_ONE_LABEL
 
@@ -10,14 +11,14 @@ BASE, RECTIFIED = "imb(1)", "imb(1) + CRL"
 CELLS = [cell for cell in ALL_CELLS if cell.column == "ResNet32" and cell.row in ("bln(1)", BASE, RECTIFIED)]
 
 
-def measure(laboratory: Context) -> dict:
-    runs = {cell.row: laboratory.runs(cell.row, cell.column) for cell in CELLS}
-    return neighbourhoods.compare_neighbourhoods(runs, BASE, laboratory.data_root)
+def measure(context: Context) -> dict:
+    runs = {cell.row: context.runs(cell.row, cell.column) for cell in CELLS}
+    return neighbourhoods.compare_neighbourhoods(runs, BASE, context.data_root)
 
 
-def show(outcome: Outcome) -> str:
-    found = outcome.found
-    neighbourhoods.draw_maps(found, outcome.folder / f"{outcome.name}.png")
+def show(result: ExperimentResult) -> str:
+    found = result.found
+    neighbourhoods.draw_maps(found, result.folder / f"{result.name}.png")
     named = {role: f"{one['name']} ({one['images']})" for role, one in found["classes"].items()}
     heads = {
         "overwhelmed": "Min-1 among Maj-1 and Maj-2",
@@ -30,7 +31,7 @@ def show(outcome: Outcome) -> str:
     k = found["neighbours"]
     return "\n\n".join(
         [
-            f"![maps of the features of three classes]({outcome.name}.png)",
+            f"![maps of the features of three classes]({result.name}.png)",
             f"t-SNE of the first seed's features of test images. {', '.join(f'{r}: {n}' for r, n in named.items())};"
             " in brackets, training images of imb(1).",
             views.markdown_table(["", *heads.values()], [*lines, [f"{RECTIFIED}, difference", *gains]]),

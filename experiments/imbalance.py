@@ -1,7 +1,8 @@
 """How imbalanced the data sets are."""
 
-from rectifier.reproduce import Context, Experiment, Outcome
-from rectifier.reproduce.datasets import data_table, describe, facts_of, label_table, not_here_text
+from rectifier.reproduce import Context, Experiment, ExperimentResult
+
+from .datasets import data_table, describe, facts_of, label_table, not_here_text
 
 DATA = ("cifar100", "celeba", "deepfashion", "xdomain", "fashion")
 QUICK = ("digits", "shapes:samples=300,size=16,ratio=20")
@@ -22,17 +23,17 @@ REMARK = (
 )
 
 
-def measure(laboratory: Context) -> dict:
-    specs = QUICK if laboratory.quick else DATA
-    root = laboratory.data_root
-    here, not_here = describe(specs, root, lambda found: facts_of(found, root), laboratory.before.get("here", {}))
+def measure(context: Context) -> dict:
+    specs = QUICK if context.quick else DATA
+    root = context.data_root
+    here, not_here = describe(specs, root, lambda found: facts_of(found, root), context.before.get("here", {}))
     return {"data": list(specs), "here": here, "not_here": not_here}
 
 
-def show(outcome: Outcome) -> str:
-    found = outcome.found
+def show(result: ExperimentResult) -> str:
+    found = result.found
     labels = [label_table(spec, facts) for spec, facts in found["here"].items() if len(facts["sizes"]) > 1]
-    missing = not_here_text(found["not_here"], outcome.name)
+    missing = not_here_text(found["not_here"], result.name)
     return "\n\n".join(filter(None, [data_table(found["here"], found["data"], PAPER), REMARK, missing, *labels]))
 
 

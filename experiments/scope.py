@@ -1,19 +1,19 @@
 """The classes that are rectified: the minority or all."""
 
-from rectifier.reproduce import Cell, Experiment, Outcome, views
-from rectifier.reproduce.times import time_remark, time_table, times_of
+from rectifier.reproduce import Cell, Experiment, ExperimentResult, views
 
 from .paper import SCOPE, SCOPE_HOURS, XDOMAIN
 from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
+from .times import time_remark, time_table, times_of
 
 CRL = {"method": "crl", "eta": GENTLE_ETA}
 ROWS = {"minority classes": "minority", "all classes": "all"}
 
 
-def show(outcome: Outcome) -> str:
+def show(result: ExperimentResult) -> str:
     hours = {row: SCOPE_HOURS[scope] for row, scope in ROWS.items()}
-    table = time_table(times_of(outcome, ROWS, "fashion"), "minority classes", hours)
-    return "\n\n".join([views.table()(outcome), "## Training time", table, time_remark(table)])
+    table = time_table(times_of(result, ROWS, "fashion"), "minority classes", hours)
+    return "\n\n".join([views.table()(result), "## Training time", table, time_remark(table)])
 
 
 EXPERIMENT = Experiment(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import experiments
 from rectifier.reproduce import Experiment, find_experiments, load_experiment
 from rectifier.training.config import Config
 
-FOLDER = Path(__file__).parents[2] / "experiments"
+FOLDER = Path(experiments.__file__).parent  # imported plainly, so that a test and a loaded experiment share modules
 
 
 NAMES = tuple(find_experiments(FOLDER))

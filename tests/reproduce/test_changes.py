@@ -28,7 +28,7 @@ from helpers.theatre import (
 )
 from rectifier._base import files as atomic
 from rectifier.reproduce import Cell, Context, Experiment, reproduce
-from rectifier.reproduce.views import headline
+from rectifier.reproduce.views import summary_line
 from rectifier.training import BusyError, resume
 from rectifier.training import many as suite
 from rectifier.training.config import Config
@@ -88,18 +88,18 @@ def test_no_mean_is_over_seeds_of_unlike_data(tmp_path: Path, table: Path) -> No
     experiment = of_table(table)
     reproduce("one", experiment, request(tmp_path))
     change(table)
-    outcome = reproduce("one", experiment, request(tmp_path, seeds=1))
+    result = reproduce("one", experiment, request(tmp_path, seeds=1))
     assert set(prints(tmp_path)) == {("CE", 0), ("CRL", 0)}
-    assert list(outcome.values(CE, "argmax")) == ["0"]
+    assert list(result.values(CE, "argmax")) == ["0"]
 
 
 def test_no_gain_is_between_unlike_data(tmp_path: Path, table: Path) -> None:
     experiment = of_table(table)
     reproduce("one", experiment, request(tmp_path))
     change(table)
-    outcome = reproduce("one", experiment, request(tmp_path, only=["CRL"]))
-    assert not outcome.values(CE, "argmax")
-    for by_seed in outcome.records.values():
+    result = reproduce("one", experiment, request(tmp_path, only=["CRL"]))
+    assert not result.values(CE, "argmax")
+    for by_seed in result.records.values():
         assert {record["data"]["fingerprint"] for record in by_seed.values()} == set(prints(tmp_path).values())
 
 
@@ -122,8 +122,8 @@ def test_a_run_that_was_begun_on_other_data_stays_and_another_is_begun(
     experiment = of_table(table, CE, seeds=1, settings=long)
     stop_within(experiment, tmp_path, monkeypatch)
     change(table)
-    outcome = reproduce("one", experiment, request(tmp_path))
-    assert len(outcome.all_records) == 1
+    result = reproduce("one", experiment, request(tmp_path))
+    assert len(result.all_records) == 1
     assert [Run(path).is_finished for path in sorted((tmp_path / "runs").iterdir())] == [False, True]
 
 
@@ -257,8 +257,8 @@ def test_seeds_that_diverged_are_seeds_of_the_command(
 def test_a_headline_says_that_runs_diverged(tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch) -> None:
     theatre.scores = lambda config: (0.6, 0.6) if config.method == "crl" else (0.5, 0.5)
     let_diverge(theatre, monkeypatch, lambda config: config.method == "crl" and config.seed > 0)
-    outcome = reproduce("one", made(seeds=3), request(tmp_path))
-    assert headline(outcome) == "CRL +10.0 over CE, 2 runs of these diverged"
+    result = reproduce("one", made(seeds=3), request(tmp_path))
+    assert summary_line(result) == "CRL +10.0 over CE, 2 runs of these diverged"
 
 
 # Choices
@@ -309,9 +309,9 @@ def test_two_at_work_on_one_experiment_lose_nothing(
         return theatre.train(config, out, **options)
 
     monkeypatch.setattr(suite, "train", train)
-    outcome = reproduce("one", made(), request(tmp_path, only=["CE"]))
+    result = reproduce("one", made(), request(tmp_path, only=["CE"]))
     assert set(prints(tmp_path)) == {("CE", 0), ("CE", 1), ("CRL", 0), ("CRL", 1)}
-    assert outcome.gain(CRL, "argmax")
+    assert result.gain(CRL, "argmax")
     assert len(begun) == 4
 
 
@@ -367,8 +367,8 @@ def test_what_others_train_anew_is_not_put_back(
     reproduce("one", made(CE), request(tmp_path))
     theatre.scores = lambda _: (0.9, 0.9)
     meanwhile(theatre, monkeypatch, lambda: reproduce("one", made(), request(tmp_path, only=["CE"], again=True)))
-    outcome = reproduce("one", made(), request(tmp_path, only=["CRL"]))
-    assert set(outcome.values(CE, "argmax").values()) == {0.9}
+    result = reproduce("one", made(), request(tmp_path, only=["CRL"]))
+    assert set(result.values(CE, "argmax").values()) == {0.9}
     assert [one["replaced"] for one in content(tmp_path)["superseded"]] == ["trained anew"] * 2
 
 
@@ -384,10 +384,10 @@ def test_what_others_find_and_choose_is_taken_up(
         reproduce("one", experiment, request(tmp_path, seeds=1))
 
     meanwhile(theatre, monkeypatch, elsewhere)  # while the second seed of CE is trained here
-    outcome = reproduce("one", experiment, request(tmp_path, only=["CE"]))
-    assert outcome.found == {"answer": 42}
-    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
-    assert list(outcome.values(outcome.experiment.cell("CRL"), "argmax")) == ["0"]
+    result = reproduce("one", experiment, request(tmp_path, only=["CE"]))
+    assert result.found == {"answer": 42}
+    assert result.chosen == {("CRL", ""): {"eta": 0.5}}
+    assert list(result.values(result.experiment.cell("CRL"), "argmax")) == ["0"]
     assert content(tmp_path)["superseded"] == []
 
 

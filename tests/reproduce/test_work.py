@@ -31,7 +31,7 @@ from helpers.theatre import (
 )
 from rectifier._base import console
 from rectifier.evaluation.scoring import RULES
-from rectifier.reproduce import Cell, Context, Experiment, Outcome, reproduce, views
+from rectifier.reproduce import Cell, Context, Experiment, ExperimentResult, reproduce
 from rectifier.reproduce.records import LISTS, key_of, placed, record_of
 from rectifier.reproduce.request import only_what_each_has
 from rectifier.reproduce.work import CHOICE_SEEDS
@@ -71,7 +71,7 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 def test_everything_is_trained_recorded_and_shown(tmp_path: Path, count: Count) -> None:
-    outcome = reproduce("one", made(), request(tmp_path))
+    result = reproduce("one", made(), request(tmp_path))
     assert count.seen() == ALL
     found = content(tmp_path)
     assert (found["experiment"], found["title"]) == ("one", "A title")
@@ -81,7 +81,7 @@ def test_everything_is_trained_recorded_and_shown(tmp_path: Path, count: Count) 
     rows = {"ce": "CE", "crl": "CRL"}
     expected = {record_of(run)["key"]: placed(record_of(run), rows[run.config.method], "") for run in folders}
     assert {run["key"]: run for run in found["runs"]} == expected
-    assert {where: list(runs) for where, runs in outcome.records.items()} == {("CE", ""): [0, 1], ("CRL", ""): [0, 1]}
+    assert {where: list(runs) for where, runs in result.records.items()} == {("CE", ""): [0, 1], ("CRL", ""): [0, 1]}
     assert (tmp_path / "results" / "one.md").read_text(encoding="utf-8").startswith("# A title\n")
 
 
@@ -112,10 +112,10 @@ def test_a_second_call_trains_nothing_and_writes_the_same(done: Path, count: Cou
 def test_records_suffice_when_the_folders_are_gone(done: Path, count: Count) -> None:
     before = texts(done)
     shutil.rmtree(done / "runs")
-    outcome = reproduce("one", made(), request(done))
+    result = reproduce("one", made(), request(done))
     assert count.seen() == []
     assert texts(done) == before
-    assert len(outcome.all_records) == 4
+    assert len(result.all_records) == 4
     assert not (done / "runs").exists()
 
 
@@ -139,8 +139,8 @@ def test_only_what_is_missing_is_trained(done: Path, count: Count) -> None:
 def test_fewer_seeds_than_are_recorded_hide_none(done: Path, count: Count) -> None:
     shutil.rmtree(done / "runs")
     before = (done / "results" / "one.md").read_text(encoding="utf-8")
-    outcome = reproduce("one", made(), request(done, seeds=1))
-    assert len(outcome.all_records) == 4
+    result = reproduce("one", made(), request(done, seeds=1))
+    assert len(result.all_records) == 4
     assert (done / "results" / "one.md").read_text(encoding="utf-8") == before
     assert count.seen() == []
 
@@ -159,19 +159,19 @@ def test_again_trains_anew(done: Path, count: Count, folders: str) -> None:
 def test_experiments_share_runs(done: Path, count: Count) -> None:
     shutil.rmtree(done / "runs")
     other = made(replace(CE, row="baseline"), replace(FOCAL, against="baseline"))
-    outcome = reproduce("two", other, request(done))
+    result = reproduce("two", other, request(done))
     assert count.seen() == [("focal", 0), ("focal", 1)]
     shared = content(done)["runs"][:2]
     assert content(done, "two")["runs"][:2] == [placed(run, "baseline", "") for run in shared]
-    assert list(outcome.records["baseline", ""].values()) == shared
+    assert list(result.records["baseline", ""].values()) == shared
 
 
 def test_cells_share_runs(tmp_path: Path, count: Count) -> None:
-    outcome = reproduce("one", made(CE, replace(CE, row="the same")), request(tmp_path))
+    result = reproduce("one", made(CE, replace(CE, row="the same")), request(tmp_path))
     assert count.seen() == [("ce", 0), ("ce", 1)]
     assert len(content(tmp_path)["runs"]) == 2
-    assert outcome.values(outcome.experiment.cell("CE"), "argmax") == outcome.values(
-        outcome.experiment.cell("the same"), "argmax"
+    assert result.values(result.experiment.cell("CE"), "argmax") == result.values(
+        result.experiment.cell("the same"), "argmax"
     )
 
 
@@ -260,8 +260,8 @@ def test_what_is_trained_is_recorded_at_once(tmp_path: Path, monkeypatch: pytest
 
 def test_validation_chooses_and_test_has_no_say(tmp_path: Path, theatre: Theatre) -> None:
     theatre.scores = DIVIDED
-    outcome = reproduce("one", made(CE, CHOOSING), request(tmp_path))
-    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
+    result = reproduce("one", made(CE, CHOOSING), request(tmp_path))
+    assert result.chosen == {("CRL", ""): {"eta": 0.5}}
     seen = theatre.seen()
     assert [(eta(config), config.seed) for config in seen[:6]] == [(e, s) for e in ETAS for s in CHOICE_SEEDS]
     assert [(config.method, eta(config), config.seed) for config in seen[6:]] == [
@@ -270,7 +270,7 @@ def test_validation_chooses_and_test_has_no_say(tmp_path: Path, theatre: Theatre
         ("crl", 0.5, 0),
         ("crl", 0.5, 1),
     ]
-    assert outcome.values(outcome.experiment.cell("CRL"), "argmax") == {"0": 0.2, "1": 0.2}
+    assert result.values(result.experiment.cell("CRL"), "argmax") == {"0": 0.2, "1": 0.2}
 
 
 def test_candidates_are_kept_without_their_test_scores(tmp_path: Path, theatre: Theatre) -> None:
@@ -307,26 +307,26 @@ def test_the_mean_over_the_choices_seeds_decides(tmp_path: Path, theatre: Theatr
     first, second = CHOICE_SEEDS
     likes = {(0.1, first): 0.9, (0.1, second): 0.1, (0.5, first): 0.6, (0.5, second): 0.6, (1.0, first): 0.2}
     theatre.scores = lambda config: (likes.get((eta(config) or 0, config.seed), 0.7), 0.5)
-    outcome = reproduce("one", made(CHOOSING), request(tmp_path))
-    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
+    result = reproduce("one", made(CHOOSING), request(tmp_path))
+    assert result.chosen == {("CRL", ""): {"eta": 0.5}}
 
 
 def test_the_quick_version_chooses_by_one_seed(tmp_path: Path, theatre: Theatre) -> None:
     theatre.scores = DIVIDED
-    outcome = reproduce("one", made(CHOOSING, quick={"epochs": 1}), request(tmp_path, quick=True, seeds=1))
+    result = reproduce("one", made(CHOOSING, quick={"epochs": 1}), request(tmp_path, quick=True, seeds=1))
     assert [(eta(config), config.seed) for config in theatre.seen()] == [
         *((e, CHOICE_SEEDS[0]) for e in ETAS),
         (0.5, 0),
     ]
-    assert outcome.chosen == {("CRL", ""): {"eta": 0.5}}
+    assert result.chosen == {("CRL", ""): {"eta": 0.5}}
 
 
 def test_of_several_settings_all_combinations_compete(tmp_path: Path, theatre: Theatre) -> None:
     cell = replace(CHOOSING, choose={"eta": (0.1, 0.5), "kappa": (1, 5)})
     likes = {(0.1, 1): 0.4, (0.1, 5): 0.7, (0.5, 1): 0.6, (0.5, 5): 0.3}
     theatre.scores = lambda config: (likes[config.method_options["eta"], config.method_options["kappa"]], 0.5)
-    outcome = reproduce("one", made(cell), request(tmp_path))
-    assert outcome.chosen == {("CRL", ""): {"eta": 0.1, "kappa": 5}}
+    result = reproduce("one", made(cell), request(tmp_path))
+    assert result.chosen == {("CRL", ""): {"eta": 0.1, "kappa": 5}}
 
 
 def rate(config: Config) -> float:
@@ -345,8 +345,8 @@ def test_a_recipe_is_chosen_for_the_first_cell_and_holds_for_its_column_alone(tm
     theatre.scores = lambda config: (
         (0.9, 0.1) if (rate(config) == best[config.network]) == (config.method == "ce") else (0.1, 0.9)
     )
-    outcome = reproduce("one", made(*cells, recipe={"lr": (0.01, 0.2)}), request(tmp_path))
-    assert outcome.chosen == {("all", "small"): {"lr": 0.2}, ("all", "large"): {"lr": 0.01}}
+    result = reproduce("one", made(*cells, recipe={"lr": (0.01, 0.2)}), request(tmp_path))
+    assert result.chosen == {("all", "small"): {"lr": 0.2}, ("all", "large"): {"lr": 0.01}}
     seen = theatre.seen()
     candidates, scored = seen[:8], seen[8:]
     assert {(config.method, config.seed) for config in candidates} == {("ce", seed) for seed in CHOICE_SEEDS}
@@ -381,8 +381,8 @@ def test_a_cells_own_choice_is_made_with_the_columns_recipe(tmp_path: Path, thea
         return {0: 0.5, 0.1: 0.2, 0.5: 0.4, 1.0: 0.9}[eta(config) or 0], 0.5
 
     theatre.scores = scores
-    outcome = reproduce("one", made(CE, FOCAL, CHOOSING, recipe={"lr": (0.01, 0.2)}), request(tmp_path))
-    assert outcome.chosen == {("all", ""): {"lr": 0.2}, ("CRL", ""): {"eta": 1.0}}
+    result = reproduce("one", made(CE, FOCAL, CHOOSING, recipe={"lr": (0.01, 0.2)}), request(tmp_path))
+    assert result.chosen == {("all", ""): {"lr": 0.2}, ("CRL", ""): {"eta": 1.0}}
     seen = theatre.seen()
     assert {rate(config) for config in seen if config.method != "ce"} == {0.2}
     assert [(config.method, eta(config), rate(config)) for config in seen if config.seed == 0] == [
@@ -546,8 +546,8 @@ def test_labels_that_have_changed_are_trained_on(
 def test_what_is_measured_after_training_anew_is_of_the_new_runs(done: Path) -> None:
     measured: list[Path] = []
 
-    def measure(laboratory: Context) -> dict[str, Any]:
-        measured[:] = [run.path for run in laboratory.runs("CRL", "")]
+    def measure(context: Context) -> dict[str, Any]:
+        measured[:] = [run.path for run in context.runs("CRL", "")]
         return {"answer": 42}
 
     reproduce("one", made(), request(done, again=True))
@@ -564,9 +564,9 @@ def test_what_is_measured_after_training_anew_is_of_the_new_runs(done: Path) -> 
 
 
 def test_a_run_that_diverges_is_recorded_and_told(tmp_path: Path, count: Count) -> None:
-    outcome = reproduce("one", made(CE, WILD), request(tmp_path))
-    assert list(outcome.records) == [("CE", "")]
-    assert outcome.diverged == [("wild", "", 0), ("wild", "", 1)]
+    result = reproduce("one", made(CE, WILD), request(tmp_path))
+    assert list(result.records) == [("CE", "")]
+    assert result.diverged == [("wild", "", 0), ("wild", "", 1)]
     page = (tmp_path / "results" / "one.md").read_text(encoding="utf-8")
     assert "**Diverged, and in no mean: wild, seed 0; wild, seed 1.**" in page
     wild = [run for run in content(tmp_path)["runs"] if run["row"] == "wild"]
@@ -582,9 +582,9 @@ def test_a_run_that_diverges_is_recorded_and_told(tmp_path: Path, count: Count) 
 
 def test_a_candidate_that_diverges_is_not_chosen(tmp_path: Path) -> None:
     choosing = Cell("tuned", settings={"method": "ce"}, against="CE", choose={"lr": (1e12, 0.05)})
-    outcome = reproduce("one", made(CE, choosing), request(tmp_path))
-    assert outcome.chosen == {("tuned", ""): {"lr": 0.05}}
-    assert ("tuned", "") in outcome.records
+    result = reproduce("one", made(CE, choosing), request(tmp_path))
+    assert result.chosen == {("tuned", ""): {"lr": 0.05}}
+    assert ("tuned", "") in result.records
 
 
 def test_runs_of_earlier_settings_are_kept_apart(done: Path, count: Count) -> None:
@@ -612,15 +612,15 @@ def test_what_validation_has_not_chosen_yet_has_no_score(done: Path) -> None:
 
 
 def test_only_some_rows_are_trained_of_what_measures(tmp_path: Path, count: Count) -> None:
-    measured = made(measure=lambda laboratory: {"runs": len(laboratory.runs("CRL", ""))})
+    measured = made(measure=lambda context: {"runs": len(context.runs("CRL", ""))})
     assert reproduce("one", measured, request(tmp_path, only=("CE",))).found == {}
     assert {method for method, _ in count.seen()} == {"ce"}
     assert reproduce("one", measured, request(tmp_path)).found == {"runs": 2}
 
 
 def test_what_is_measured_is_recorded_group_by_group(tmp_path: Path) -> None:
-    def measure(laboratory: Context) -> dict[str, Any]:
-        laboratory.runs("CE", "")
+    def measure(context: Context) -> dict[str, Any]:
+        context.runs("CE", "")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -629,7 +629,7 @@ def test_what_is_measured_is_recorded_group_by_group(tmp_path: Path) -> None:
 
 
 def test_what_diverges_is_not_measured(tmp_path: Path) -> None:
-    measured = made(CE, WILD, measure=lambda laboratory: {"wild": len(laboratory.runs("wild", ""))})
+    measured = made(CE, WILD, measure=lambda context: {"wild": len(context.runs("wild", ""))})
     for _ in range(2):
         assert reproduce("one", measured, request(tmp_path)).found == {"wild": 0}
 
@@ -657,27 +657,27 @@ def test_showing_trains_nothing_and_shows_what_is_recorded(tmp_path: Path, theat
     shutil.rmtree(tmp_path / "runs")
     reproduce("one", experiment, request(tmp_path, train=False))
     assert texts(tmp_path) == before
-    outcome = reproduce("one", made(CE, FOCAL, CHOOSING), request(tmp_path, train=False))
+    result = reproduce("one", made(CE, FOCAL, CHOOSING), request(tmp_path, train=False))
     assert theatre.seen() == []
-    assert {where: len(runs) for where, runs in outcome.records.items()} == {("CE", ""): 2, ("CRL", ""): 2}
-    assert outcome.score(outcome.experiment.cell("focal"), "argmax")["mean"] is None
+    assert {where: len(runs) for where, runs in result.records.items()} == {("CE", ""): 2, ("CRL", ""): 2}
+    assert result.score(result.experiment.cell("focal"), "argmax")["mean"] is None
     assert len(content(tmp_path)["runs"]) == 4
 
 
 def test_showing_with_fewer_records_than_asked_for(tmp_path: Path, theatre: Theatre) -> None:
     reproduce("one", made(), request(tmp_path, seeds=1))
     theatre.seen()
-    outcome = reproduce("one", made(seeds=3), request(tmp_path, train=False))
+    result = reproduce("one", made(seeds=3), request(tmp_path, train=False))
     assert theatre.seen() == []
-    assert len(outcome.all_records) == 2
+    assert len(result.all_records) == 2
     assert len(content(tmp_path)["runs"]) == 2
 
 
 def test_showing_claims_no_choice_that_was_not_made(tmp_path: Path, theatre: Theatre) -> None:
     experiment = made(CE, CHOOSING, recipe={"lr": (0.01, 0.2)})
-    outcome = reproduce("one", experiment, request(tmp_path, train=False))
+    result = reproduce("one", experiment, request(tmp_path, train=False))
     assert theatre.seen() == []
-    assert outcome.chosen == {}
+    assert result.chosen == {}
     assert not (tmp_path / "results").exists()  # nothing is recorded, and nothing written
 
 
@@ -685,8 +685,8 @@ def test_of_a_grid_with_a_gap_nothing_is_chosen(tmp_path: Path, theatre: Theatre
     theatre.scores = DIVIDED
     reproduce("one", made(CE, CHOOSING), request(tmp_path))
     wider = replace(CHOOSING, choose={"eta": (*ETAS, 0.01)})
-    outcome = reproduce("one", made(CE, wider), request(tmp_path, train=False))
-    assert (outcome.chosen, list(outcome.records)) == ({}, [("CE", "")])
+    result = reproduce("one", made(CE, wider), request(tmp_path, train=False))
+    assert (result.chosen, list(result.records)) == ({}, [("CE", "")])
     narrower = replace(CHOOSING, choose={"eta": ETAS[1:]})
     assert reproduce("one", made(CE, narrower), request(tmp_path, train=False)).chosen == {("CRL", ""): {"eta": 0.5}}
 
@@ -694,12 +694,12 @@ def test_of_a_grid_with_a_gap_nothing_is_chosen(tmp_path: Path, theatre: Theatre
 # Scores of test that nobody asks for
 
 
-UNSCORED: dict[str, Any] = {"scored": False, "show": views.validation({})}
+UNSCORED: dict[str, Any] = {"scored": False, "show": lambda _: "Validation alone."}
 
 
 def test_where_validation_alone_is_asked_nothing_of_test_is_kept(tmp_path: Path, count: Count) -> None:
-    outcome = reproduce("recipes", made(**UNSCORED), request(tmp_path))
-    assert outcome.liking(outcome.experiment.cell("CE"))["mean"] is not None
+    result = reproduce("recipes", made(**UNSCORED), request(tmp_path))
+    assert result.validation_score(result.experiment.cell("CE"))["mean"] is not None
     found = content(tmp_path, "recipes")
     assert (len(found["runs"]), found["candidates"], found["superseded"]) == (4, [], [])
     assert not any("test" in run for run in found["runs"])
@@ -714,9 +714,9 @@ def test_what_was_not_scored_is_scored_where_it_is_asked_for(tmp_path: Path, cou
     shutil.rmtree(tmp_path / "runs")
     count.seen()
     for trained in (ALL, []):
-        outcome = reproduce(name, made(), request(tmp_path))
+        result = reproduce(name, made(), request(tmp_path))
         assert count.seen() == trained
-        assert len(outcome.values(outcome.experiment.cell("CRL"), "argmax")) == 2
+        assert len(result.values(result.experiment.cell("CRL"), "argmax")) == 2
 
 
 # Beside runs
@@ -728,23 +728,23 @@ class Measure:
     def __init__(self) -> None:
         self.given: list[Context] = []
 
-    def __call__(self, laboratory: Context) -> dict[str, Any]:
-        self.given.append(laboratory)
-        runs = laboratory.runs("CRL", "")
+    def __call__(self, context: Context) -> dict[str, Any]:
+        self.given.append(context)
+        runs = context.runs("CRL", "")
         return {"folders": [run.path.name for run in runs], "seeds": [run.config.seed for run in runs]}
 
 
-def shown(outcome: Outcome) -> str:
-    return f"Found: {outcome.found['seeds']}"
+def shown(result: ExperimentResult) -> str:
+    return f"Found: {result.found['seeds']}"
 
 
 def test_what_is_measured_is_recorded_and_shown(tmp_path: Path, theatre: Theatre) -> None:
     measure = Measure()
     experiment = made(measure=measure, show=shown)
     reproduce("one", experiment, request(tmp_path, settings={"data_root": "disk"}))
-    (laboratory,) = measure.given
-    assert (laboratory.data_root, laboratory.quick) == ("disk", False)
-    assert laboratory.pictures.parent == tmp_path
+    (context,) = measure.given
+    assert (context.data_root, context.quick) == ("disk", False)
+    assert context.pictures.parent == tmp_path
     found = content(tmp_path)
     assert found["found"]["seeds"] == [0, 1]
     assert len(found["runs"]) == 4
@@ -781,9 +781,9 @@ def test_a_run_whose_folder_was_lost_keeps_its_record(tmp_path: Path, theatre: T
     reproduce("one", made(), request(tmp_path))
     shutil.rmtree(tmp_path / "runs")
     theatre.scores = lambda _: (0.9, 0.9)
-    outcome = reproduce("two", made(measure=Measure(), show=shown), request(tmp_path))
+    result = reproduce("two", made(measure=Measure(), show=shown), request(tmp_path))
     assert content(tmp_path, "two")["runs"] == content(tmp_path)["runs"]
-    assert outcome.values(outcome.experiment.cell("CRL"), "argmax") == {"0": 0.5, "1": 0.5}
+    assert result.values(result.experiment.cell("CRL"), "argmax") == {"0": 0.5, "1": 0.5}
 
 
 def test_what_is_measured_in_other_trainings_than_those_scored_is_told(tmp_path: Path, theatre: Theatre) -> None:
@@ -793,9 +793,9 @@ def test_what_is_measured_in_other_trainings_than_those_scored_is_told(tmp_path:
     for score, apart in ((0.5, False), (0.9, True)):  # trained once more: to the same end, and to another
         shutil.rmtree(tmp_path / "runs")
         theatre.scores = lambda _, score=score: (score, score)
-        outcome = reproduce("two", experiment, request(tmp_path))
+        result = reproduce("two", experiment, request(tmp_path))
         crl = [run["key"] for run in content(tmp_path, "two")["runs"] if run["row"] == "CRL"]
-        assert outcome.measured_apart == content(tmp_path, "two")["measured_apart"] == (sorted(crl) if apart else [])
+        assert result.measured_apart == content(tmp_path, "two")["measured_apart"] == (sorted(crl) if apart else [])
         page = tmp_path / "results" / "two.md"
         assert (told in page.read_text(encoding="utf-8")) == apart
         before = page.read_bytes()
@@ -807,8 +807,8 @@ def test_what_is_measured_in_other_trainings_than_those_scored_is_told(tmp_path:
 
 
 def test_a_measurement_that_asks_for_a_cell_that_is_not_there(tmp_path: Path, theatre: Theatre) -> None:
-    def measure(laboratory: Context) -> dict[str, Any]:
-        return {"runs": len(laboratory.runs("CLR", ""))}
+    def measure(context: Context) -> dict[str, Any]:
+        return {"runs": len(context.runs("CLR", ""))}
 
     with pytest.raises(ValueError, match="Expected cell to be one of the experiment, but got row 'CLR'"):
         reproduce("one", made(measure=measure), request(tmp_path))

@@ -18,7 +18,7 @@ from rectifier.training.config import Config
 from rectifier.training.presets import preset
 
 if TYPE_CHECKING:
-    from rectifier.reproduce.outcome import Outcome
+    from rectifier.reproduce.result import ExperimentResult
     from rectifier.training.run.folder import Run
 
 Where = tuple[str, str]
@@ -103,7 +103,7 @@ class Experiment:
         title: what it shows.
         source: where it stands in the paper, or whose question it answers.
         about: what is done otherwise than there, and why.
-        show: renders an outcome as Markdown and figures.
+        show: renders an result as Markdown and figures.
         settings: of a ``Config``, of all cells; ``preset`` names one to begin with.
         cells: what is trained.
         recipe: settings with several values, of which validation chooses one for the first cell of each column, before
@@ -122,7 +122,7 @@ class Experiment:
     title: str
     source: str
     about: str
-    show: Callable[[Outcome], str]
+    show: Callable[[ExperimentResult], str]
     settings: Settings = field(default_factory=dict)
     cells: Sequence[Cell] = ()
     recipe: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -256,19 +256,29 @@ def load_experiment(name: str, folder: Path | None = None) -> Experiment:
     files = find_experiments(folder)
     check.raise_all([check.choice("experiment", name, tuple(files))])
     path = files[name]
-    package = "rectifier_experiments"  # so that its files can import each other, whatever the folder is called
-    spec = importlib.util.spec_from_file_location(
-        package, path.parent / "__init__.py", submodule_search_locations=[str(path.parent)]
-    )
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    for loaded in [name for name in sys.modules if name.startswith(f"{package}.")]:
-        del sys.modules[loaded]  # of another folder, perhaps, with files of the same names
-    sys.modules[package] = module
     try:
-        spec.loader.exec_module(module)  # type: ignore[union-attr]
-        found = importlib.import_module(f"{package}.{path.stem}").EXPERIMENT
+        found = importlib.import_module(f"{_package(path.parent.resolve())}.{path.stem}").EXPERIMENT
     except Exception as error:  # whatever is wrong with somebody's code
         check.fail(str(path), "a file that Python can import", f"{type(error).__name__}: {error}")
     if not isinstance(found, Experiment):
         check.fail(f"EXPERIMENT of {path}", "an Experiment", type(found).__name__)
     return found
+
+
+def _package(folder: Path) -> str:
+    """Import a folder as a package, so that its files can import each other, and return the package's name.
+
+    A folder that is imported already, under any name, is not loaded a second time.
+    """
+    for name, module in list(sys.modules.items()):
+        if list(getattr(module, "__dict__", {}).get("__path__", ())) == [str(folder)]:
+            return name
+    package = "rectifier_experiments"  # whatever the folder is called
+    for loaded in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        del sys.modules[loaded]  # from another folder, which may have files of the same names
+    spec = importlib.util.spec_from_file_location(
+        package, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    sys.modules[package] = module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    return package

@@ -12,20 +12,20 @@ from rectifier._base import check
 from rectifier._base import files as atomic
 from rectifier.reproduce.experiment import Where, place_name
 from rectifier.reproduce.ledger import OTHER_DATA, TRAINED_ANEW
-from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record, read_results
+from rectifier.reproduce.result import ExperimentResult
 
 BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 
 
-def write_page(outcome: Outcome, quick: bool, experiments: Path | None = None) -> Path:
+def write_page(result: ExperimentResult, quick: bool, experiments: Path | None = None) -> Path:
     """Write what an experiment gave as Markdown, and enter it into the folder's list.
 
     ``experiments`` is the folder of the experiment, where it has to be named.
     """
-    outcome.folder.mkdir(parents=True, exist_ok=True)
-    experiment = outcome.experiment
-    command = f"rectifier reproduce {outcome.name}{' --quick' * quick}{_seeds_option(outcome, quick)}"
+    result.folder.mkdir(parents=True, exist_ok=True)
+    experiment = result.experiment
+    command = f"rectifier reproduce {result.name}{' --quick' * quick}{_seeds_option(result, quick)}"
     command += f" --experiments {experiments}" if experiments else ""
     parts = [f"# {experiment.title}", f"{experiment.source}. {experiment.about}"]
     if quick:
@@ -33,24 +33,24 @@ def write_page(outcome: Outcome, quick: bool, experiments: Path | None = None) -
             "**A small version on generated data, with one small network in the place of all: it shows that the"
             " experiment runs, and says nothing else.**"
         )
-    measured = experiment.measure is None or outcome.found
-    shown = experiment.show(outcome).strip() if measured else "Nothing is measured yet."
+    measured = experiment.measure is None or result.found
+    shown = experiment.show(result).strip() if measured else "Nothing is measured yet."
     parts.append(shown)
-    parts += [experiment.finding] if experiment.finding and outcome.records and not quick else []
-    parts += [*_remarks(outcome), *_choices(outcome), *_looks_before(outcome), *_training(outcome)]
-    parts.append(_provenance(outcome, command, shown))
-    path = outcome.folder / f"{outcome.name}.md"
+    parts += [experiment.finding] if experiment.finding and result.records and not quick else []
+    parts += [*_remarks(result), *_choices(result), *_looks_before(result), *_training(result)]
+    parts.append(_provenance(result, command, shown))
+    path = result.folder / f"{result.name}.md"
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
-    gather(outcome.folder)
+    gather(result.folder)
     return path
 
 
-def _seeds_option(outcome: Outcome, quick: bool) -> str:
+def _seeds_option(result: ExperimentResult, quick: bool) -> str:
     """Return the option that gives as many seeds as there are, where the experiment asks for another number."""
-    by_cell = Counter((row, column) for row, column, _ in outcome.diverged)
-    by_cell.update({where: len(by_seed) for where, by_seed in outcome.records.items()})
+    by_cell = Counter((row, column) for row, column, _ in result.diverged)
+    by_cell.update({where: len(by_seed) for where, by_seed in result.records.items()})
     there = max(by_cell.values(), default=0)
-    return f" --seeds {there}" if there not in (0, outcome.experiment.seeds_of(quick)) else ""
+    return f" --seeds {there}" if there not in (0, result.experiment.seeds_of(quick)) else ""
 
 
 _INTERVALS = "± is half of the 95 % interval over them, and speaks of new seeds, not of other images"
@@ -59,9 +59,9 @@ _DIFFERENCES = (
 )
 
 
-def _training(outcome: Outcome) -> list[str]:
+def _training(result: ExperimentResult) -> list[str]:
     """Say how runs were trained: what most have, and who has anything else."""
-    firsts = {where: next(iter(by_seed.values())) for where, by_seed in outcome.records.items() if by_seed}
+    firsts = {where: next(iter(by_seed.values())) for where, by_seed in result.records.items() if by_seed}
     trained = {where: _settings(record) for where, record in firsts.items() if record["parameters"]}
     names = dict.fromkeys(name for one in trained.values() for name in one)
     told = [_setting(name, {where: one.get(name) for where, one in trained.items()}) for name in names]
@@ -121,7 +121,7 @@ _TOLD = (
 _BY_DEFAULT = {"padding": "an eighth of a side", "flip": "where labels bear it"}
 
 
-def _remarks(outcome: Outcome) -> list[str]:
+def _remarks(result: ExperimentResult) -> list[str]:
     """Name the runs that diverged, and those whose networks have stopped looking at their images, for some labels.
 
     And count those that have come since the last measurement beside scores, which needs all runs, and those of which
@@ -129,13 +129,13 @@ def _remarks(outcome: Outcome) -> list[str]:
     """
     blind = [
         f"{place_name(where)}, seed {seed} ({check.amount(record['blind'], 'label')})"
-        for where, by_seed in outcome.records.items()
+        for where, by_seed in result.records.items()
         for seed, record in by_seed.items()
         if record.get("blind")
     ]
-    diverged = [f"{place_name(where)}, seed {seed}" for *where, seed in outcome.diverged]
-    keys = {record["key"] for record in outcome.all_records} if outcome.found else set()
-    unmeasured, apart = len(keys.difference(outcome.measured_in)), len(keys.intersection(outcome.measured_apart))
+    diverged = [f"{place_name(where)}, seed {seed}" for *where, seed in result.diverged]
+    keys = {record["key"] for record in result.all_records} if result.found else set()
+    unmeasured, apart = len(keys.difference(result.measured_in)), len(keys.intersection(result.measured_apart))
     told = {
         "Logits that are the same for every image": blind,  # they are in the means
         "Diverged, and in no mean": diverged,
@@ -149,12 +149,12 @@ def _remarks(outcome: Outcome) -> list[str]:
     return [f"**{words}: {'; '.join(runs)}.**" for words, runs in told.items() if runs]
 
 
-def _choices(outcome: Outcome) -> list[str]:
-    if not outcome.chosen:
+def _choices(result: ExperimentResult) -> list[str]:
+    if not result.chosen:
         return []
     told = []
-    for where, chosen in outcome.chosen.items():
-        grid = outcome.grid(where)
+    for where, chosen in result.chosen.items():
+        grid = result.grid(where)
         texts = [f"{key} {value} ({_tried(grid[key], value)})" for key, value in chosen.items()]
         told.append(f"{place_name(where)}: {', '.join(texts)}")
     return [f"Chosen on validation, by runs of other seeds: {'; '.join(told)}."]
@@ -173,14 +173,14 @@ def _tried(values: Sequence[Any], chosen: Any) -> str:
     return f"{edges.get(chosen, '')}{listed}"
 
 
-def _looks_before(outcome: Outcome) -> list[str]:
+def _looks_before(result: ExperimentResult) -> list[str]:
     """Say which runs were scored on test before, and why they count no longer: test has been seen then."""
     reasons = {
         None: "with settings that have been replaced",
         TRAINED_ANEW: "and trained anew since",
         OTHER_DATA: "of other data than what was here when they were trained anew",
     }
-    scored = [one for one in outcome.superseded if "test" in one]
+    scored = [one for one in result.superseded if "test" in one]
     told = []
     for reason, words in reasons.items():
         configs = [one["config"] for one in scored if one.get("replaced") == reason]
@@ -190,15 +190,15 @@ def _looks_before(outcome: Outcome) -> list[str]:
     return told
 
 
-def _provenance(outcome: Outcome, command: str, shown: str) -> str:
+def _provenance(result: ExperimentResult, command: str, shown: str) -> str:
     """Say where the numbers come from: command, seeds, hardware, commit."""
-    records = outcome.all_records
+    records = result.all_records
     if not records:
-        return f"`{command}`; what was found: [{outcome.name}.json]({outcome.name}.json)."
-    seeds = {len(by_seed) for by_seed in outcome.records.values()}
+        return f"`{command}`; what was found: [{result.name}.json]({result.name}.json)."
+    seeds = {len(by_seed) for by_seed in result.records.values()}
     how_many = check.amount(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
     intervals = f", {_INTERVALS}" if "±" in shown else ""
-    if intervals and any(cell.against for cell in outcome.experiment.cells):
+    if intervals and any(cell.against for cell in result.experiment.cells):
         intervals += f"; {_DIFFERENCES}"
     commits = _listed(sorted({_short(record["commit"] or "unknown") for record in records}))
     return (
@@ -206,9 +206,9 @@ def _provenance(outcome: Outcome, command: str, shown: str) -> str:
         f" {_listed(sorted({record['hardware'] for record in records}))},"
         f" torch {_listed(sorted({record['versions']['torch'] for record in records}))}, commit {commits};"
         f" split {_listed(sorted({record['data']['split_hash'][:8] for record in records}))};"
-        f" {_hours(records)} hours of training{', without that of other choices' if outcome.chosen else ''}"
+        f" {_hours(records)} hours of training{', without that of other choices' if result.chosen else ''}"
         f"{_untimed(records)}."
-        f" Every run: [{outcome.name}.json]({outcome.name}.json)."
+        f" Every run: [{result.name}.json]({result.name}.json)."
     )
 
 

@@ -14,11 +14,11 @@ from rectifier.data.sources import MissingDataError
 from rectifier.reproduce.experiment import PICTURES, Cell, Context, Experiment, Where
 from rectifier.reproduce.folders import Again, folder_of
 from rectifier.reproduce.ledger import Ledger, Place
-from rectifier.reproduce.outcome import ALL, Outcome
 from rectifier.reproduce.page import write_page
 from rectifier.reproduce.records import Record, diverged_record, key_of, record_of, validation_score
 from rectifier.reproduce.request import Request, only_what_each_has, with_text
-from rectifier.reproduce.views import headline
+from rectifier.reproduce.result import ALL, ExperimentResult
+from rectifier.reproduce.views import summary_line
 from rectifier.training import data_settings, fingerprints
 from rectifier.training.config import Config
 from rectifier.training.many import Planned, RunGroup, missing_groups, train_group
@@ -41,7 +41,7 @@ class _Asked:
         return [dict(zip(self.choice, values, strict=True)) for values in product(*self.choice.values())]
 
 
-def reproduce(name: str, experiment: Experiment, request: Request) -> Outcome:
+def reproduce(name: str, experiment: Experiment, request: Request) -> ExperimentResult:
     """Train what is missing, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers beside ours."""
     only_what_each_has({name: experiment}, request.only)
     if request.quick and experiment.cells and not experiment.quick:
@@ -65,7 +65,7 @@ class _Work:
         self._together = 1 if experiment.alone else request.together
         self._seeds = range(request.seeds or experiment.seeds_of(request.quick))
 
-    def done(self) -> Outcome:
+    def done(self) -> ExperimentResult:
         self._check_settings()
         if self._request.train:
             self._check_folders()
@@ -76,16 +76,16 @@ class _Work:
         if self._experiment.draw is not None and self._request.train and self._ledger.found:
             self._draw(self._experiment.draw)
         self._trained(self._all_configs(), self._experiment.scored)
-        outcome = self._outcome(self._current())
-        if self._request.train or (self._ledger.path.is_file() and (outcome.all_records or outcome.found)):
-            outcome = self._write()
-            write_page(outcome, self._request.quick, self._request.experiments)
+        result = self._result(self._current())
+        if self._request.train or (self._ledger.path.is_file() and (result.all_records or result.found)):
+            result = self._write()
+            write_page(result, self._request.quick, self._request.experiments)
         else:
             begun = f" but {check.amount(runs, 'run')} to choose from" if (runs := self._ledger.candidates()) else ""
             console.say(f"Nothing of {self._name} is recorded in {self._request.results}{begun}.")
         if self._again:
             self._again.end()
-        return outcome
+        return result
 
     def _check_folders(self) -> None:
         """Refuse folders that cannot be written to before anything is trained for them."""
@@ -291,7 +291,7 @@ class _Work:
         """Return what is recorded of the cells as they are: of more seeds, too, than are asked for."""
         return self._ledger.current(self._keys(self._recorded_seeds()))
 
-    def _outcome(self, current: Mapping[Place, Record]) -> Outcome:
+    def _result(self, current: Mapping[Place, Record]) -> ExperimentResult:
         records: dict[Where, dict[int, Record]] = {}
         for (row, column, seed), record in current.items():
             if "diverged" not in record:
@@ -300,26 +300,26 @@ class _Work:
         ledger, results = self._ledger, self._request.results
         chosen = {(ALL, column): values for column, values in self._recipes.items()} | self._chosen
         beside = (diverged, ledger.superseded(current), ledger.measured_in, ledger.measured_apart)
-        return Outcome(self._name, self._experiment, records, chosen, ledger.found, results, *beside)
+        return ExperimentResult(self._name, self._experiment, records, chosen, ledger.found, results, *beside)
 
-    def _write(self) -> Outcome:
+    def _write(self) -> ExperimentResult:
         """Write the experiment's file, with what others have recorded in it, and return what it holds."""
         with self._ledger.open_file() as others_wrote:
             if others_wrote:
                 self._choose(train=False)
             current = self._current()
-            outcome = self._outcome(current)
-            runs = self._ledger.write(self._facts(outcome), current)
+            result = self._result(current)
+            runs = self._ledger.write(self._facts(result), current)
         if self._request.train and not self._request.quick:
             console.say(f"{self._ledger.path}: {check.amount(runs, 'run')}")
-        return outcome
+        return result
 
-    def _facts(self, outcome: Outcome) -> dict[str, Any]:
+    def _facts(self, result: ExperimentResult) -> dict[str, Any]:
         return {
             "experiment": self._name,
             "title": self._experiment.title,
-            "headline": headline(outcome),
-            "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in outcome.chosen.items()],
+            "headline": summary_line(result),
+            "chosen": [{"row": row, "column": column, **chosen} for (row, column), chosen in result.chosen.items()],
             "quick": self._request.quick,
         }
 

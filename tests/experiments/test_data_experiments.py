@@ -11,26 +11,27 @@ from typing import Any
 
 import pytest
 
+from experiments import datasets, times
+from experiments.times import RunTime
 from helpers.fakes import write_celeba, write_cifar100, write_deepfashion, write_xdomain
 from rectifier.data.dataset import ImageData
 from rectifier.data.sources import open_data
 from rectifier.report.published import DATA as PUBLISHED
-from rectifier.reproduce import Outcome, datasets, load_experiment, reproduce, times
+from rectifier.reproduce import ExperimentResult, load_experiment, reproduce
 from rectifier.reproduce.page import write_page
 from rectifier.reproduce.records import own_seconds
 from rectifier.reproduce.request import Request
-from rectifier.reproduce.times import RunTime
 
 SHAPES = "shapes:samples=120,size=16,ratio=15,missing=0.2,labels=shape=6/colour=2/texture=3,validation=20,test=20"
 
 
-def run(name: str, folder: Path, **more: Any) -> Outcome:
+def run(name: str, folder: Path, **more: Any) -> ExperimentResult:
     request = {"settings": {"accelerator": "cpu"}, "seeds": 1, **more}
     return reproduce(name, load_experiment(name), Request(results=folder / "results", runs=folder / "runs", **request))
 
 
-def page(outcome: Outcome) -> str:
-    return (outcome.folder / f"{outcome.name}.md").read_text()
+def page(result: ExperimentResult) -> str:
+    return (result.folder / f"{result.name}.md").read_text()
 
 
 def recount(data: ImageData) -> dict[str, Counter[int]]:
@@ -96,13 +97,13 @@ def test_groups_of_labels_are_counted_by_what_shows_them(tmp_path: Path) -> None
 
 
 def test_data_that_is_not_here_is_listed(tmp_path: Path) -> None:
-    outcome = run("imbalance", tmp_path, settings={"data_root": str(tmp_path / "none")})
-    assert set(outcome.found["not_here"]) == {*PUBLISHED, "fashion"}
-    text = page(outcome)
-    for spec in outcome.found["not_here"]:
+    result = run("imbalance", tmp_path, settings={"data_root": str(tmp_path / "none")})
+    assert set(result.found["not_here"]) == {*PUBLISHED, "fashion"}
+    text = page(result)
+    for spec in result.found["not_here"]:
         assert f"| {spec}: not here |" in text
         assert f"- **{spec}**: Expected DATA_ROOT/" in text
-    assert str(tmp_path) not in text + (outcome.folder / "imbalance.json").read_text()
+    assert str(tmp_path) not in text + (result.folder / "imbalance.json").read_text()
     assert "| paper | 202,599 | 162,770 |  | 19,867 | 40 | 2 | 3,713 to 135,779 | 1 : 43 |" in text
 
 
@@ -110,9 +111,9 @@ def test_data_that_is_here_stands_beside_the_paper(tmp_path: Path) -> None:
     write_cifar100(tmp_path, per_class=12)
     write_celeba(tmp_path)
     write_xdomain(tmp_path)
-    outcome = run("imbalance", tmp_path, settings={"data_root": str(tmp_path)})
-    lines = page(outcome).splitlines()
-    assert list(outcome.found["not_here"]) == ["deepfashion", "fashion"]
+    result = run("imbalance", tmp_path, settings={"data_root": str(tmp_path)})
+    lines = page(result).splitlines()
+    assert list(result.found["not_here"]) == ["deepfashion", "fashion"]
     cifar = next(i for i, line in enumerate(lines) if line.startswith("| cifar100 |"))
     assert lines[cifar : cifar + 2] == [
         "| cifar100 | 1,300 | 200 | 1,000 | 100 | 1 | 100 | 2 | 1 : 1 |",
@@ -122,23 +123,23 @@ def test_data_that_is_here_stands_beside_the_paper(tmp_path: Path) -> None:
     bald = next(line for line in lines if line.startswith("| Bald |"))
     assert bald.startswith(f"| Bald | 2 | {min(counts.values())} | {max(counts.values())} |")
     assert bald.endswith("| 1 : 43 |")
-    assert str(tmp_path) not in (outcome.folder / "imbalance.json").read_text()
+    assert str(tmp_path) not in (result.folder / "imbalance.json").read_text()
 
 
 def test_distributions_need_no_data(tmp_path: Path) -> None:
-    outcome = run("distributions", tmp_path, settings={"data_root": str(tmp_path / "none")})
-    assert not (outcome.folder / "distributions.png").exists()
-    assert page(outcome).count("nothing there") == 3  # what is made of CIFAR-100 is told of once
+    result = run("distributions", tmp_path, settings={"data_root": str(tmp_path / "none")})
+    assert not (result.folder / "distributions.png").exists()
+    assert page(result).count("nothing there") == 3  # what is made of CIFAR-100 is told of once
 
 
 def test_distributions_of_what_is_here(tmp_path: Path) -> None:
     write_cifar100(tmp_path, per_class=40)
     write_celeba(tmp_path)
-    outcome = run("distributions", tmp_path, settings={"data_root": str(tmp_path)})
+    result = run("distributions", tmp_path, settings={"data_root": str(tmp_path)})
     slow = recount(open_data("cifar100:imb=0.4", root=tmp_path))["object"]
-    assert outcome.found["here"]["cifar100:imb=0.4"] == {"object": sorted(slow.values(), reverse=True)}
-    assert len(outcome.found["here"]["celeba"]) == 40
-    assert (outcome.folder / "distributions.png").is_file()
+    assert result.found["here"]["cifar100:imb=0.4"] == {"object": sorted(slow.values(), reverse=True)}
+    assert len(result.found["here"]["celeba"]) == 40
+    assert (result.folder / "distributions.png").is_file()
 
 
 @pytest.mark.parametrize("name", ["imbalance", "distributions"])
@@ -248,39 +249,41 @@ def test_scope_shows_the_time_of_all_classes_beside_the_papers(tmp_path: Path) -
         for (row, column), by_seed in whole.records.items()
         for time in [{"seconds": 50.0, "together": 6} if row == "all classes" else {"seconds": 40.0, "together": 1}]
     }
-    made = Outcome("scope", whole.experiment, records, {}, {}, tmp_path)
+    made = ExperimentResult("scope", whole.experiment, records, {}, {}, tmp_path)
     shown = load_experiment("scope").show(made).splitlines()
     assert "| minority classes | 40.0 (one run) | 1 | 1.00 (one run) | 60.4 | 1.00 |" in shown
     assert "| all classes | 50.0 (one run) | 6 | 1.25 (one run), shared device | 77.6 | 1.28 |" in shown
-    assert load_experiment("scope").show(Outcome("scope", whole.experiment, {}, {}, {}, tmp_path))  # nothing recorded
+    assert load_experiment("scope").show(
+        ExperimentResult("scope", whole.experiment, {}, {}, {}, tmp_path)
+    )  # nothing recorded
 
 
 # Small versions.
 
 
 def test_quick_imbalance_and_distributions(tmp_path: Path) -> None:
-    outcome = run("imbalance", tmp_path, quick=True)
-    assert "| digits | 928 | 209 | 362 | 357 | 1 | 10 | 5 to 100 | 1 : 20 |" in page(outcome)
-    outcome = run("distributions", tmp_path, quick=True)
-    assert (outcome.folder / "distributions.png").is_file()
-    assert "(distributions.png)" in page(outcome)
-    assert json.loads((outcome.folder / "distributions.json").read_text())["found"] == outcome.found
+    result = run("imbalance", tmp_path, quick=True)
+    assert "| digits | 928 | 209 | 362 | 357 | 1 | 10 | 5 to 100 | 1 : 20 |" in page(result)
+    result = run("distributions", tmp_path, quick=True)
+    assert (result.folder / "distributions.png").is_file()
+    assert "(distributions.png)" in page(result)
+    assert json.loads((result.folder / "distributions.json").read_text())["found"] == result.found
 
 
 def test_quick_scope_trains_both_scopes_and_times_them(tmp_path: Path) -> None:
-    outcome = run("scope", tmp_path, quick=True)
-    assert {row for row, _ in outcome.records} == {"MTCT", "minority classes", "all classes"}
-    options = {record["config"].get("method.scope") for record in outcome.all_records}
+    result = run("scope", tmp_path, quick=True)
+    assert {row for row, _ in result.records} == {"MTCT", "minority classes", "all classes"}
+    options = {record["config"].get("method.scope") for record in result.all_records}
     assert options == {None, "all"}
-    assert "## Training time" in page(outcome)
+    assert "## Training time" in page(result)
 
 
 def test_quick_cost_times_runs_alone(tmp_path: Path) -> None:
-    outcome = run("cost", tmp_path, quick=True)
-    text = page(outcome)
+    result = run("cost", tmp_path, quick=True)
+    text = page(result)
     rows = ("cross-entropy", "CRL", "LMLE", "LMLE, weight 0.0001")
-    assert set(outcome.records) == set(product(rows, ("CelebA, DeepID2", "fashion, MTCT")))
-    for record in outcome.all_records:
+    assert set(result.records) == set(product(rows, ("CelebA, DeepID2", "fashion, MTCT")))
+    for record in result.all_records:
         assert record["together"] == 1
         assert record["seconds"] > 0
     assert "| 264.8 | 9.74 |" in text
@@ -302,13 +305,15 @@ def test_cost_gives_all_methods_as_many_batches_and_shares_no_run() -> None:
 
 @pytest.mark.parametrize("name", ["imbalance", "distributions", "collapse", "examples"])
 def test_what_was_not_measured_is_said(name: str, tmp_path: Path) -> None:
-    outcome = Outcome(name, load_experiment(name), {}, {}, {}, tmp_path)
-    assert "Nothing is measured yet." in write_page(outcome, quick=False).read_text()
+    result = ExperimentResult(name, load_experiment(name), {}, {}, {}, tmp_path)
+    assert "Nothing is measured yet." in write_page(result, quick=False).read_text()
 
 
 def test_costs_of_which_none_is_timed_yet_are_empty(tmp_path: Path) -> None:
     experiment = load_experiment("cost")
-    assert "| CRL |  |  |  | 27.2 | 1.00 |" in experiment.show(Outcome("cost", experiment, {}, {}, {}, tmp_path))
+    assert "| CRL |  |  |  | 27.2 | 1.00 |" in experiment.show(
+        ExperimentResult("cost", experiment, {}, {}, {}, tmp_path)
+    )
 
 
 def test_deepfashion_is_scored_by_groups(tmp_path: Path) -> None:
@@ -318,19 +323,19 @@ def test_deepfashion_is_scored_by_groups(tmp_path: Path) -> None:
     experiment = replace(known, settings={**known.settings, **small})
     settings = {"accelerator": "cpu", "data_root": str(tmp_path / "data")}
     request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings=settings, seeds=2)
-    outcome = reproduce("deepfashion", experiment, request)
-    groups = outcome.all_records[0]["test"]["argmax"]["group_top5"]
+    result = reproduce("deepfashion", experiment, request)
+    groups = result.all_records[0]["test"]["argmax"]["group_top5"]
     assert len(groups) > 1
-    head, _, line, *_ = [row for row in page(outcome).splitlines() if row.startswith("|")]
+    head, _, line, *_ = [row for row in page(result).splitlines() if row.startswith("|")]
     assert [name.strip() for name in head.split("|")[3:-1:2]] == [*groups, "mean"]
     shown = [float(text.split("±")[0]) for text in line.split("|")[3:-1:2]]
-    by_hand = [outcome.values(experiment.cells[0], "argmax", name, "group_top5") for name in groups]
+    by_hand = [result.values(experiment.cells[0], "argmax", name, "group_top5") for name in groups]
     means = [100 * sum(v for v in values.values() if v is not None) / len(values) for values in by_hand]
     assert shown == pytest.approx([*means, sum(means) / len(means)], abs=0.051)
 
 
 def test_quick_deepfashion_has_groups_and_the_papers_numbers(tmp_path: Path) -> None:
-    outcome = run("deepfashion", tmp_path, quick=True)
-    head, _, line, *_ = [row.split("|")[1:-1] for row in page(outcome).splitlines() if row.startswith("|")]
+    result = run("deepfashion", tmp_path, quick=True)
+    head, _, line, *_ = [row.split("|")[1:-1] for row in page(result).splitlines() if row.startswith("|")]
     assert [name.strip() for name in head[2:]] == ["texture", "paper", "shape", "paper", "mean", "paper"]
     assert [text.strip() for text in line[3::2]] == ["53.29", "53.02", "52.2"]

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from rectifier.data.dataset import Pixels
 from rectifier.report.layout import INK, plain, save_figure
-from rectifier.reproduce.pictures import RED, decisions
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions
+
+from .pictures import RED, decisions
 
 WHOLE = "all labels of an image"
 _ACROSS = 4  # images in a row

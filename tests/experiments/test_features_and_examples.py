@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -12,17 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 from torch import Tensor
 
+from experiments import neighbourhoods, pictures
+from experiments.neighbourhoods import features_of, mean_silhouette, overwhelmed_share, plane
+from experiments.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.labels.space import LabelSpace
 from rectifier.report.comparison import RULES
-from rectifier.reproduce import Outcome, load_experiment, neighbourhoods, pictures, reproduce
-from rectifier.reproduce.neighbourhoods import features_of, mean_silhouette, overwhelmed_share, plane
+from rectifier.reproduce import ExperimentResult, figures, load_experiment, reproduce
 from rectifier.reproduce.page import write_page
-from rectifier.reproduce.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
 from rectifier.reproduce.request import Request
 from rectifier.training.config import Config
 from rectifier.training.run.atomic import write_json
@@ -133,6 +135,73 @@ def test_plane_keeps_clusters_together() -> None:
     assert not plane(torch.ones(5, 3)).any()  # a network that looks at nothing
 
 
+# Maps of features
+
+
+MAPS = {
+    "classes": {role: {"name": f"a_{role}", "images": 5} for role in ("Maj-1", "Maj-2", "Min-1")},
+    "rows": {row: {"overwhelmed": {"0": 0.25}, "silhouette": {"0": 0.5}} for row in ("even", "uneven")},
+    "maps": {
+        row: {role: {"x": [number, 2.0], "y": [number, 1.0]} for number, role in enumerate(("Maj-1", "Maj-2", "Min-1"))}
+        for row in ("even", "uneven")
+    },
+}
+
+# What people without one kind of cones see of linear red, green and blue (Machado, Oliveira and Fernandes 2009).
+VISIONS = {
+    "all cones": np.eye(3),
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def lab_of(linear: Any) -> Any:
+    """Return CIE's L*, a* and b* of linear red, green and blue."""
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(to_xyz) @ np.clip(linear, 0, 1) / [0.9505, 1.0, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def distance(one: str, other: str, vision: str) -> float:
+    """Return how different two colours look; two blues that were hard to tell apart had 25."""
+    values = [np.array(to_rgb(colour)) for colour in (one, other)]
+    linear = [np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4) for value in values]
+    first, second = (lab_of(np.array(VISIONS[vision]) @ value) for value in linear)
+    return float(np.linalg.norm(first - second))
+
+
+@pytest.fixture
+def maps(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The figure of some maps."""
+    kept: list[Any] = []
+    monkeypatch.setattr(neighbourhoods, "save_figure", lambda figure, *_: kept.append(figure))
+    neighbourhoods.draw_maps(MAPS, Path("maps.png"))
+    return kept[0]
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_classes_and_rules_are_told_apart_by_people_of_any_colour_vision(vision: str, maps: Any) -> None:
+    classes = [to_hex(points.get_facecolor()[0]) for points in maps.axes[0].collections]
+    assert len(classes) == 3
+    assert min(distance(one, other, vision) for one, other in combinations(classes, 2)) > 40
+    assert distance(*figures.RULE_COLOURS.values(), vision) > 40
+
+
+def test_classes_of_a_map_have_markers_of_their_own(maps: Any) -> None:
+    for axis in maps.axes:
+        outlines = [points.get_paths()[0].vertices.tolist() for points in axis.collections]
+        assert all(one != other for one, other in combinations(outlines, 2))
+        assert [points.get_offsets().tolist() for points in axis.collections] == [
+            [[number, number], [2.0, 1.0]] for number in range(3)
+        ]
+
+
+def test_maps_say_of_which_seed_they_are(maps: Any) -> None:
+    assert "first seed" in maps.get_suptitle()
+
+
 # Examples.
 
 TARGETS = [1, 1, 1, 1, 1, 0, 0, 0, -1]  # class 1 is rare
@@ -235,7 +304,7 @@ def test_frames_say_who_was_found(tmp_path: Path) -> None:
 # The experiments, in small.
 
 
-def run_quick(name: str, folder: Path) -> Outcome:
+def run_quick(name: str, folder: Path) -> ExperimentResult:
     settings = {"accelerator": "cpu"}
     request = Request(results=folder / "results", runs=folder / "runs", settings=settings, seeds=2, quick=True)
     return reproduce(name, load_experiment(name, EXPERIMENTS), request)
@@ -271,13 +340,13 @@ def test_features_are_measured_and_drawn(quick: Path) -> None:
 
 
 def test_features_are_shown_without_the_runs(tmp_path: Path) -> None:
-    outcome = run_quick("features", tmp_path)
+    result = run_quick("features", tmp_path)
     rmtree(tmp_path / "runs")
     drawn = tmp_path / "results" / "features.png"
     drawn.unlink()
-    assert "(features.png)" in outcome.experiment.show(outcome)
+    assert "(features.png)" in result.experiment.show(result)
     assert drawn.is_file()
-    unmeasured = write_page(replace(outcome, found={}), quick=True).read_text()
+    unmeasured = write_page(replace(result, found={}), quick=True).read_text()
     assert "Nothing is measured yet." in unmeasured
     assert "(features.png)" not in unmeasured
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from statistics import median
 from typing import TypedDict
 
-from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record
+from rectifier.reproduce.result import ExperimentResult
 from rectifier.reproduce.views import markdown_table
 
 
@@ -55,9 +55,9 @@ def time_of_record(record: Record) -> RunTime:
     return {name: record[name] for name in RunTime.__annotations__}  # type: ignore[return-value]
 
 
-def times_of(outcome: Outcome, rows: Iterable[str], column: str) -> Times:
+def times_of(result: ExperimentResult, rows: Iterable[str], column: str) -> Times:
     """Return the times of all runs of some rows."""
-    by_row = {row: outcome.records.get((row, column), {}) for row in rows}
+    by_row = {row: result.records.get((row, column), {}) for row in rows}
     return {row: {str(seed): time_of_record(one) for seed, one in own.items()} for row, own in by_row.items()}
 
 
