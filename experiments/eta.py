@@ -1,7 +1,8 @@
 """The weight eta of the rectification."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import curve
 from .paper import XDOMAIN
 from .recipes import FASHION, QUICK_LABELS
 
@@ -14,7 +15,7 @@ EXPERIMENT = Experiment(
         "Fashion products stand in X-Domain's place. The paper's range ends at 0.1, and it draws a curve for each"
         " label; here it is the mean of all."
     ),
-    show=views.curve(
+    show=curve(
         "eta",
         "The paper's numbers are in a picture, which its text does not repeat but for 0.01, which it finds best.",
         logarithmic=True,

@@ -1,7 +1,8 @@
 """The number kappa of hard samples."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import curve
 from .paper import XDOMAIN
 from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
 
@@ -14,7 +15,7 @@ EXPERIMENT = Experiment(
         "Fashion products stand in X-Domain's place, in batches of 128: a class has no more than these to mine from."
         " The paper has every 25th kappa, here it is every 50th from 25 on."
     ),
-    show=views.curve(
+    show=curve(
         "kappa",
         "The paper's numbers are in a picture, which its text does not repeat but for that of 25: poor at 1, level from"
         " 25 on.",

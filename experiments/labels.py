@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rectifier._base import check
 from rectifier.report.comparison import PREFERRED
 from rectifier.report.layout import INK, light_grid, plain, save_figure
-from rectifier.reproduce import Cell, ExperimentResult, figures, views
+from rectifier.reproduce import Cell, ExperimentResult, views
+
+from . import figures
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

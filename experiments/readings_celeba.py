@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import ranking
 from .readings import BASE, readings
 from .recipes import CELEBA, QUICK_LABELS
 
@@ -33,7 +34,7 @@ EXPERIMENT = Experiment(
     title="CelebA, DeepID2: readings of CRL and what it can be combined with",
     source="Beyond the paper: when CRL helps",
     about="The recipe of the table of CelebA for all.",
-    show=views.ranking(),
+    show=ranking(),
     settings=CELEBA,
     cells=[*readings(eta=ETA, log_eta=0.05), *for_several_labels(OMEGA)],
     quick=QUICK_LABELS,

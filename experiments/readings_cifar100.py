@@ -1,7 +1,8 @@
 """When CRL helps on CIFAR-100 imb(1)."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import ranking
 from .readings import BASE, CHANGED_LEAST, LEFT_OUT_WORDS, readings
 from .recipes import CIFAR, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL
 
@@ -37,7 +38,7 @@ EXPERIMENT = Experiment(
         f" used for all methods. With batches four times as large the rate is four times as large. {LEFT_OUT_WORDS}"
         f" {HELD_OUT_WORDS}"
     ),
-    show=views.ranking(),
+    show=ranking(),
     settings={**CIFAR, "data": IMBALANCED, "epochs": 60},
     recipe={"weight_decay": (0.0005, 0.001, 0.002)},
     cells=[

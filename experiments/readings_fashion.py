@@ -1,7 +1,8 @@
 """When CRL helps on fashion products."""
 
-from rectifier.reproduce import Experiment, views
+from rectifier.reproduce import Experiment
 
+from .figures import ranking
 from .readings import CHANGED_LEAST, LEFT_OUT_WORDS, readings
 from .readings_celeba import ETA, for_several_labels
 from .recipes import FASHION, QUICK_LABELS
@@ -22,7 +23,7 @@ EXPERIMENT = Experiment(
     title="Fashion products, MTCT: readings of CRL and what it can be combined with",
     source="Beyond the paper: when CRL helps",
     about=f"The recipe of the table of clothing attributes for all. {LEFT_OUT_WORDS}",
-    show=views.ranking(),
+    show=ranking(),
     settings=FASHION,
     cells=[*readings(eta=ETA, log_eta=0.05, without=WITHOUT), *for_several_labels(OMEGA)],
     quick=QUICK_LABELS,

@@ -20,7 +20,7 @@ from rectifier.report.published import DATA as PUBLISHED
 from rectifier.reproduce import ExperimentResult, load_experiment, reproduce
 from rectifier.reproduce.page import write_page
 from rectifier.reproduce.records import own_seconds
-from rectifier.reproduce.request import Request
+from rectifier.reproduce.work import Request
 
 SHAPES = "shapes:samples=120,size=16,ratio=15,missing=0.2,labels=shape=6/colour=2/texture=3,validation=20,test=20"
 

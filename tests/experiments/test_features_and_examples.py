@@ -17,15 +17,15 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 from torch import Tensor
 
-from experiments import neighbourhoods, pictures
+from experiments import figures, neighbourhoods, pictures
 from experiments.neighbourhoods import features_of, mean_silhouette, overwhelmed_share, plane
 from experiments.pictures import ExampleRow, count_exchanges, draw_examples, exchange, find_examples
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.labels.space import LabelSpace
 from rectifier.report.comparison import RULES
-from rectifier.reproduce import ExperimentResult, figures, load_experiment, reproduce
+from rectifier.reproduce import ExperimentResult, load_experiment, reproduce
 from rectifier.reproduce.page import write_page
-from rectifier.reproduce.request import Request
+from rectifier.reproduce.work import Request
 from rectifier.training.config import Config
 from rectifier.training.run.atomic import write_json
 from rectifier.training.run.folder import Run

@@ -13,13 +13,13 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from experiments import labels, neighbourhoods, training_recipes
+from experiments import figures, labels, neighbourhoods, training_recipes
 from helpers.experiments import NAMES, load
 from helpers.results import made_result
 from helpers.views import SHOWN_RULES, assert_shows, number, tables_of
 from rectifier.labels.space import LabelSpace
 from rectifier.report.comparison import estimate
-from rectifier.reproduce import Context, ExperimentResult, views
+from rectifier.reproduce import Context, ExperimentResult
 from rectifier.training.config import Config
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions
@@ -204,8 +204,8 @@ def made_page(name: str, *, seconds: float = 18.0, liking: float = 0.5, test: fl
 
 def test_what_a_page_shows_decides_how_its_runs_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where times are compared, runs have the device to themselves; of validation alone, test is not looked at."""
-    monkeypatch.setattr(views, "figures", Mock())  # texts say enough, and pictures take seconds
-    monkeypatch.setattr(labels, "draw_gains", Mock())
+    for module, draw in ((figures, "draw_curve"), (figures, "draw_ranking"), (labels, "draw_gains")):
+        monkeypatch.setattr(module, draw, Mock())  # texts say enough, and pictures take seconds
     changes = {"seconds": 54.0, "liking": 0.7, "test": 0.7}
     for name in NAMES:
         experiment = load(name)

@@ -15,7 +15,7 @@ from helpers.fakes import write_image
 from helpers.records import SHAPES, SMALL
 from rectifier.evaluation.scoring import RULES
 from rectifier.reproduce import Cell, Experiment, views
-from rectifier.reproduce.request import Request
+from rectifier.reproduce.work import Request
 from rectifier.training import many as suite
 from rectifier.training.config import Config
 from rectifier.training.run.folder import Run

@@ -16,8 +16,7 @@ from helpers.records import SHAPES
 from helpers.results import made_record, made_result
 from rectifier.reproduce import Cell, Context, Experiment, reproduce, views
 from rectifier.reproduce.records import key_of, read_records, write_results
-from rectifier.reproduce.request import Request
-from rectifier.reproduce.work import CHOICE_SEEDS
+from rectifier.reproduce.work import CHOICE_SEEDS, Request
 from rectifier.training import fingerprints
 from rectifier.training import many as suite
 from rectifier.training.config import Config

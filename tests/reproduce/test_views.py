@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from helpers.results import made_result
-from helpers.views import CURVE, PAPER, SHOWN_RULES, assert_shows, number, tables_of
-from rectifier.evaluation.scoring import RULES
+from helpers.views import PAPER, SHOWN_RULES, assert_shows, assert_shows_gain, number, tables_of
 from rectifier.report.comparison import difference
 from rectifier.reproduce import Cell, ExperimentResult, views
-
-
-def assert_shows_gain(text: str, result: ExperimentResult, cell: Cell, rule: str) -> None:
-    if cell.against is None:
-        assert text == ""
-    else:
-        assert_shows(text, result.gain(cell, rule))
-
 
 # Tables of cells
 
@@ -151,43 +139,6 @@ def test_what_is_not_trained_is_left_empty() -> None:
     assert argmax.at("imb(1)", "small paper") == "34.7"
 
 
-# Curves
-
-
-def test_a_curve_is_drawn_and_written_out(tmp_path: Path) -> None:
-    result = made_result(CURVE, folder=tmp_path, gains={"0.5": 0.2})
-    page = views.curve("eta", "A remark.", logarithmic=True)(result)
-    (table,) = tables_of(page)
-    assert table.heads[0] == "eta"
-    for cell in CURVE:
-        for rule in RULES:
-            assert_shows(table.at(cell.row, rule), result.score(cell, rule))
-            assert_shows_gain(table.at(cell.row, f"{rule}, gain"), result, cell, rule)
-    assert [table.at(cell.row, "paper") for cell in CURVE] == ["73.53", "", "75", ""]
-    assert page.endswith("A remark.")
-    assert "](made.png)" in page
-    with Image.open(tmp_path / "made.png") as picture:
-        assert min(picture.size) > 300
-
-
-# The order of validation
-
-
-def test_a_ranking_follows_validation_and_shows_test(tmp_path: Path) -> None:
-    cells = [Cell("ce"), *(Cell(f"try {i}", against="ce") for i in range(6)), Cell("not trained", against="ce")]
-    seeds = {(cell.row, ""): range(0 if cell.row == "not trained" else 3) for cell in cells}
-    result = made_result(cells, seeds, folder=tmp_path)
-    (table,) = tables_of(views.ranking()(result))
-    likings = [number(table.at(line[0], "validation")).mean for line in table.lines]
-    assert likings == sorted(likings, reverse=True)
-    assert {line[0] for line in table.lines} == {cell.row for cell in cells[:-1]}
-    for cell in cells[:-1]:
-        for rule in SHOWN_RULES:
-            assert_shows(table.at(cell.row, rule), result.score(cell, rule))
-        for head, rule in (("gain by argmax", "argmax"), ("gain, preferred", "preferred")):
-            assert_shows_gain(table.at(cell.row, head), result, cell, rule)
-
-
 # Texts
 
 
@@ -221,23 +172,6 @@ def test_what_the_paper_has_not_is_empty() -> None:
     assert Cell("a", paper=PAPER).paper_of("hat") == 90.0
     assert Cell("a", paper={"hat": 90.0}).paper_of() is None
     assert (views.percent(None), views.percent(0.1234)) == ("", "12.3")
-
-
-# Of which nothing is trained yet
-
-
-def test_a_ranking_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
-    cells = [Cell("ce"), Cell("a", against="ce")]
-    assert "Nothing" in views.ranking()(
-        made_result(cells, {(cell.row, ""): range(0) for cell in cells}, folder=tmp_path)
-    )
-
-
-def test_a_curve_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
-    page = views.curve("eta")(made_result(CURVE, 0, folder=tmp_path))
-    (table,) = tables_of(page)
-    assert table.at("0.01", "argmax") == ""
-    assert all((tmp_path / name).is_file() for name in re.findall(r"!\[.*?\]\((.*?)\)", page))
 
 
 # What is chosen on validation

@@ -33,8 +33,7 @@ from rectifier._base import console
 from rectifier.evaluation.scoring import RULES
 from rectifier.reproduce import Cell, Context, Experiment, ExperimentResult, reproduce
 from rectifier.reproduce.records import LISTS, key_of, placed, record_of
-from rectifier.reproduce.request import only_what_each_has
-from rectifier.reproduce.work import CHOICE_SEEDS
+from rectifier.reproduce.work import CHOICE_SEEDS, only_what_each_has
 from rectifier.training import many as suite
 from rectifier.training import train
 from rectifier.training.config import Config
@@ -163,7 +162,7 @@ def test_experiments_share_runs(done: Path, count: Count) -> None:
     assert count.seen() == [("focal", 0), ("focal", 1)]
     shared = content(done)["runs"][:2]
     assert content(done, "two")["runs"][:2] == [placed(run, "baseline", "") for run in shared]
-    assert list(result.records["baseline", ""].values()) == shared
+    assert list(result.records["baseline", ""].values()) == [placed(run, "baseline", "") for run in shared]
 
 
 def test_cells_share_runs(tmp_path: Path, count: Count) -> None:

@@ -60,7 +60,7 @@ def reproduce(
     from rectifier._base import check
     from rectifier.data.sources import MissingDataError
     from rectifier.reproduce import find_experiments, load_experiment
-    from rectifier.reproduce.request import Request, only_what_each_has
+    from rectifier.reproduce.work import Request, only_what_each_has
     from rectifier.reproduce.work import reproduce as run
 
     there = find_experiments(experiments)

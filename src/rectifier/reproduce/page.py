@@ -11,9 +11,9 @@ from typing import Any
 from rectifier._base import check
 from rectifier._base import files as atomic
 from rectifier.reproduce.experiment import Where, place_name
-from rectifier.reproduce.ledger import OTHER_DATA, TRAINED_ANEW
 from rectifier.reproduce.records import Record, read_results
 from rectifier.reproduce.result import ExperimentResult
+from rectifier.reproduce.store import OTHER_DATA, TRAINED_ANEW
 
 BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 

@@ -126,9 +126,7 @@ def read_results(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "experiment" not in content:
         return {}
     lists = {part: content.get(part, []) for part in LISTS}
-    damaged = [
-        part for part, listed in lists.items() if not (isinstance(listed, list) and all(map(_is_record, listed)))
-    ]
+    damaged = [part for part, listed in lists.items() if not (isinstance(listed, list) and all(map(is_record, listed)))]
     kinds = {"found": dict, "measured": list, "measured_apart": list}
     damaged += [part for part, kind in kinds.items() if not isinstance(content.get(part) or kind(), kind)]
     if damaged:
@@ -137,7 +135,7 @@ def read_results(path: Path) -> dict[str, Any]:
     return {**content, **lists}
 
 
-def _is_record(one: Any) -> bool:
+def is_record(one: Any) -> bool:
     """Say whether this can be the record of a run."""
     kinds = {"key": str, "config": dict, "seed": int, "data": dict}
     return isinstance(one, dict) and all(isinstance(one.get(name), kind) for name, kind in kinds.items())

@@ -8,7 +8,6 @@ from typing import Any
 from rectifier._base import check
 from rectifier.report.comparison import PREFERRED
 from rectifier.report.comparison import tables as comparison_tables
-from rectifier.reproduce import figures
 from rectifier.reproduce.experiment import Cell
 from rectifier.reproduce.result import ExperimentResult
 
@@ -71,49 +70,6 @@ def _over_control(result: ExperimentResult, cell: Cell | None, row: str, rule: s
         return ""
     control = next((one for one in result.controls(cell) if one.row == row), None)
     return "" if control is None else gain_text(result.gain_over(cell, control, rule))
-
-
-def ranking() -> Show:
-    """Show every cell in a line, the one that validation likes best first, with its gains on test."""
-
-    def show(result: ExperimentResult) -> str:
-        cells = [cell for cell in result.experiment.cells if result.validation_score(cell)["mean"] is not None]
-        if not cells:
-            return "Nothing is recorded yet."
-        cells.sort(key=lambda cell: result.validation_score(cell)["mean"] or 0, reverse=True)
-        heads = ["", "validation", *RULE_WORDS, "gain by argmax", "gain, preferred", "over"]
-        lines = []
-        for cell in cells:
-            scores = [spread(result.validation_score(cell)), *(spread(result.score(cell, rule)) for rule in RULE_WORDS)]
-            texts = [gain_text(result.gain(cell, rule)) for rule in ("argmax", PREFERRED)]
-            base = result.base(cell)
-            lines.append([cell.name, *scores, *texts, "" if base is None else base.row])
-        figures.draw_ranking(result, cells)
-        picture = f"![scores and gains of all]({result.name}.png)"
-        ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
-        left = [cell.name for cell in result.experiment.cells if cell not in cells]
-        missing = f"Not measured yet: {', '.join(left)}." if left else ""
-        return "\n\n".join(filter(None, [picture, ranked, markdown_table(heads, lines), missing]))
-
-    return show
-
-
-def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> Show:
-    """Show the score over one setting: each row is a value of it; rows that are no numbers are drawn as level lines."""
-
-    def show(result: ExperimentResult) -> str:
-        figures.draw_curve(result, parameter, logarithmic)
-        heads = [parameter, *(f"{rule}{', gain' * gains}" for rule in RULE_WORDS for gains in (False, True)), "paper"]
-        lines = []
-        for cell in result.experiment.cells:
-            texts = []
-            for rule in RULE_WORDS:
-                texts += [spread(result.score(cell, rule)), gain_text(result.gain(cell, rule))]
-            lines.append([cell.name, *texts, paper_text(cell.paper_of())])
-        picture = f"![class-balanced accuracy over {parameter}]({result.name}.png)"
-        return "\n\n".join(filter(None, [picture, markdown_table(heads, lines), remark]))
-
-    return show
 
 
 def summary_line(result: ExperimentResult) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.colors import to_rgb
+from PIL import Image
 
+from experiments import figures
 from helpers.figures import GAIN_RULES, ends_of, names_in, points_aside, series_of
 from helpers.results import made_result
-from helpers.views import CURVE
-from rectifier.reproduce import Cell, figures
+from helpers.views import CURVE, SHOWN_RULES, assert_shows, assert_shows_gain, number, tables_of
+from rectifier.evaluation.scoring import RULES
+from rectifier.reproduce import Cell
 
 
 @pytest.fixture
@@ -194,3 +198,57 @@ def test_a_curve_of_single_runs_with_gaps(drawn: list[Any], tmp_path: Path) -> N
     for axis in drawn[0].axes:
         assert all(list(one.lines[0].get_xdata()) == [0.01] for one in axis.containers)
         assert len(axis.containers) == len(GAIN_RULES)
+
+
+# Curves
+
+
+def test_a_curve_is_drawn_and_written_out(tmp_path: Path) -> None:
+    result = made_result(CURVE, folder=tmp_path, gains={"0.5": 0.2})
+    page = figures.curve("eta", "A remark.", logarithmic=True)(result)
+    (table,) = tables_of(page)
+    assert table.heads[0] == "eta"
+    for cell in CURVE:
+        for rule in RULES:
+            assert_shows(table.at(cell.row, rule), result.score(cell, rule))
+            assert_shows_gain(table.at(cell.row, f"{rule}, gain"), result, cell, rule)
+    assert [table.at(cell.row, "paper") for cell in CURVE] == ["73.53", "", "75", ""]
+    assert page.endswith("A remark.")
+    assert "](made.png)" in page
+    with Image.open(tmp_path / "made.png") as picture:
+        assert min(picture.size) > 300
+
+
+# The order of validation
+
+
+def test_a_ranking_follows_validation_and_shows_test(tmp_path: Path) -> None:
+    cells = [Cell("ce"), *(Cell(f"try {i}", against="ce") for i in range(6)), Cell("not trained", against="ce")]
+    seeds = {(cell.row, ""): range(0 if cell.row == "not trained" else 3) for cell in cells}
+    result = made_result(cells, seeds, folder=tmp_path)
+    (table,) = tables_of(figures.ranking()(result))
+    likings = [number(table.at(line[0], "validation")).mean for line in table.lines]
+    assert likings == sorted(likings, reverse=True)
+    assert {line[0] for line in table.lines} == {cell.row for cell in cells[:-1]}
+    for cell in cells[:-1]:
+        for rule in SHOWN_RULES:
+            assert_shows(table.at(cell.row, rule), result.score(cell, rule))
+        for head, rule in (("gain by argmax", "argmax"), ("gain, preferred", "preferred")):
+            assert_shows_gain(table.at(cell.row, head), result, cell, rule)
+
+
+# Of which nothing is trained yet
+
+
+def test_a_ranking_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
+    cells = [Cell("ce"), Cell("a", against="ce")]
+    assert "Nothing" in figures.ranking()(
+        made_result(cells, {(cell.row, ""): range(0) for cell in cells}, folder=tmp_path)
+    )
+
+
+def test_a_curve_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
+    page = figures.curve("eta")(made_result(CURVE, 0, folder=tmp_path))
+    (table,) = tables_of(page)
+    assert table.at("0.01", "argmax") == ""
+    assert all((tmp_path / name).is_file() for name in re.findall(r"!\[.*?\]\((.*?)\)", page))

@@ -1,4 +1,4 @@
-"""Figures of experiments: gains by imbalance, curves over a setting, and readings one below the other."""
+"""Scores over a setting and scores in the order of validation: a figure and its table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rectifier.report.comparison import PREFERRED
 from rectifier.report.layout import COLOURS, INK, light_grid, plain, save_figure
-from rectifier.reproduce.experiment import Cell, place_name
-from rectifier.reproduce.result import ExperimentResult
+from rectifier.reproduce import Cell, ExperimentResult, views
+from rectifier.reproduce.experiment import place_name
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -28,6 +28,28 @@ RULE_MARKERS = {PREFERRED: "o", "argmax": "s"}
 
 _STEP = 2.5  # points between neighbours at the same place: intervals can be told apart
 _SPREAD = 8.0  # points that all at the same place may take together, so that they are seen to be of one place
+
+
+def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> views.Show:
+    """Show the score over one setting: each row is a value of it; rows that are no numbers are drawn as level lines."""
+
+    def show(result: ExperimentResult) -> str:
+        draw_curve(result, parameter, logarithmic)
+        heads = [
+            parameter,
+            *(f"{rule}{', gain' * gains}" for rule in views.RULE_WORDS for gains in (False, True)),
+            "paper",
+        ]
+        lines = []
+        for cell in result.experiment.cells:
+            texts = []
+            for rule in views.RULE_WORDS:
+                texts += [views.spread(result.score(cell, rule)), views.gain_text(result.gain(cell, rule))]
+            lines.append([cell.name, *texts, views.paper_text(cell.paper_of())])
+        picture = f"![class-balanced accuracy over {parameter}]({result.name}.png)"
+        return "\n\n".join(filter(None, [picture, views.markdown_table(heads, lines), remark]))
+
+    return show
 
 
 def draw_curve(result: ExperimentResult, parameter: str, logarithmic: bool = False) -> None:
@@ -126,6 +148,34 @@ def _legend_by_rule(axis: Axes) -> None:
     entries = list(zip(*axis.get_legend_handles_labels(), strict=True))
     entries.sort(key=lambda entry: rules.index(entry[1].split()[-1]))  # a name ends with its rule
     _legend_above(axis, [handle for handle, _ in entries], [name for _, name in entries], columns=len(rules))
+
+
+def ranking() -> views.Show:
+    """Show every cell in a line, the one that validation likes best first, with its gains on test."""
+
+    def show(result: ExperimentResult) -> str:
+        cells = [cell for cell in result.experiment.cells if result.validation_score(cell)["mean"] is not None]
+        if not cells:
+            return "Nothing is recorded yet."
+        cells.sort(key=lambda cell: result.validation_score(cell)["mean"] or 0, reverse=True)
+        heads = ["", "validation", *views.RULE_WORDS, "gain by argmax", "gain, preferred", "over"]
+        lines = []
+        for cell in cells:
+            scores = [
+                views.spread(result.validation_score(cell)),
+                *(views.spread(result.score(cell, rule)) for rule in views.RULE_WORDS),
+            ]
+            texts = [views.gain_text(result.gain(cell, rule)) for rule in ("argmax", PREFERRED)]
+            base = result.base(cell)
+            lines.append([cell.name, *scores, *texts, "" if base is None else base.row])
+        draw_ranking(result, cells)
+        picture = f"![scores and gains of all]({result.name}.png)"
+        ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
+        left = [cell.name for cell in result.experiment.cells if cell not in cells]
+        missing = f"Not measured yet: {', '.join(left)}." if left else ""
+        return "\n\n".join(filter(None, [picture, ranked, views.markdown_table(heads, lines), missing]))
+
+    return show
 
 
 def draw_ranking(result: ExperimentResult, cells: Sequence[Cell]) -> None:

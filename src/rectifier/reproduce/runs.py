@@ -1,0 +1,144 @@
+"""The runs of an experiment: which folder each lies in, and how those that are missing are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, count, takewhile
+from pathlib import Path
+
+from rectifier._base import check, console
+from rectifier.reproduce.records import Record, diverged_record, key_of, record_of
+from rectifier.training import data_settings, fingerprints
+from rectifier.training.config import Config
+from rectifier.training.many import Planned, RunGroup, missing_groups, train_group
+from rectifier.training.run.atomic import read_json, write_json
+from rectifier.training.run.folder import Run
+
+Prints = frozenset[str] | None
+"""The fingerprints that data may have; None where the data is not here, and any will do."""
+
+
+class RunFolders:
+    """The folders that an experiment's runs are trained in.
+
+    Args:
+        folder: the folder of all runs.
+        varied: names of the settings that tell runs apart in messages.
+        check_data: whether runs of other data than what is here are left alone.
+        again: the file in which ``--again`` notes its folders, or None where nothing is trained a second time.
+    """
+
+    def __init__(self, folder: Path, varied: Collection[str], *, check_data: bool, again: Path | None) -> None:
+        self._folder, self._varied, self._check_data = folder, varied, check_data
+        self._again = _Again(again) if again else None
+        self._prints: dict[str, Prints] = {}
+
+    def plan(self, config: Config) -> Planned:
+        """Return a run with its name and its folder."""
+        key = key_of(config)
+        varied = {name: value for name, value in config.identity().items() if name in self._varied}
+        told = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
+        folder = self._folder / f"{config.method}-{config.network}-{key}"
+        there = self.fingerprints(config) if self._check_data and folder.exists() else None
+        where = self._again.folder(key, folder, there) if self._again else _folder_of(folder, there)
+        return Planned(f"{config.method}{told} on {config.network}, seed {config.seed}", config, where)
+
+    def fingerprints(self, config: Config) -> Prints:
+        """Return the fingerprints that a run's data may have, or None where the data is not here."""
+        told = f"{data_settings(config)} {config.seed if config.resplit else ''}"
+        if told not in self._prints:
+            try:
+                self._prints[told] = fingerprints(config)
+            except FileNotFoundError:
+                self._prints[told] = None
+        return self._prints[told]
+
+    def end(self) -> None:
+        """Note that all runs that ``--again`` asked for are trained."""
+        if self._again:
+            self._again.end()
+
+
+def finished(planned: Sequence[Planned]) -> list[Record]:
+    """Return the records of the runs that are finished."""
+    return [record_of(run) for run in (Run(one.folder) for one in planned) if run.is_finished]
+
+
+def trained(planned: Sequence[Planned], together: int | None) -> Iterator[list[Record]]:
+    """Train the runs that are not finished, and yield their records group by group."""
+    for group in missing_groups(planned, together):
+        reasons = _train(group)
+        yield [_record(run, reasons) for run in group.runs]
+
+
+def _train(group: RunGroup) -> list[str]:
+    """Train a group; return why runs diverged, which does not keep others from being trained."""
+    try:
+        train_group(group)
+    except FloatingPointError as error:
+        return str(error).splitlines()
+    return []
+
+
+def _record(planned: Planned, reasons: Sequence[str]) -> Record:
+    """Return the record of a run that was trained to its end or until it diverged."""
+    run = Run(planned.folder)
+    if run.is_finished or not reasons:
+        return record_of(run)
+    reason = next((reason for reason in reasons if str(planned.folder) in reason), reasons[0])
+    console.say(f"{planned.name} diverged, and is recorded so; --again trains it anew. {reason}")
+    return diverged_record(run, reason)
+
+
+class _Again:
+    """The folders of runs that are trained a second time, in a file until all are: a stopped command can resume."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._used = path, set[str]()
+        self._folders = self._there()
+        begun = sum(Run(path.parent / name).is_finished for name in self._folders.values())
+        if begun:
+            anew = f"{check.amount(begun, 'run')} trained anew already; without {path} it begins anew"
+            console.say(f"--again was stopped before, and goes on: {anew}.")
+
+    def _there(self) -> Mapping[str, str]:
+        folders = read_json(self._path) if self._path.is_file() else {}
+        if not isinstance(folders, dict):
+            check.fail(str(self._path), "what --again has trained, by run", "another file: put it elsewhere")
+        return folders
+
+    def folder(self, key: str, folder: Path, there: Prints) -> Path:
+        """Return the folder that a run is trained in this time."""
+        self._used.add(key)
+        if key not in self._folders or not _is_of(folder.with_name(self._folders[key]), there):
+            self._folders = {**self._there(), key: _new(folder).name}  # another command may retrain another cell
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._path, self._folders)
+        return folder.with_name(self._folders[key])
+
+    def end(self) -> None:
+        left = {key: name for key, name in self._there().items() if key not in self._used}
+        if left:
+            write_json(self._path, left)
+        else:
+            self._path.unlink(missing_ok=True)
+
+
+def _folder_of(folder: Path, there: Prints) -> Path:
+    """Return the folder of a run of this data: the last finished one, else the last, else a new one."""
+    own = [path for path in takewhile(Path.exists, _numbered(folder)) if _is_of(path, there)]
+    done = [path for path in own if Run(path).is_finished]
+    return [_new(folder), *own[-1:], *done[-1:]][-1]
+
+
+def _is_of(folder: Path, there: Prints) -> bool:
+    """Say whether a run is of this data, or may become so because it has not seen any."""
+    return there is None or not (folder / "data.json").is_file() or Run(folder).data["fingerprint"] in there
+
+
+def _new(folder: Path) -> Path:
+    return next(path for path in _numbered(folder) if not path.exists())
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    return chain([folder], (folder.with_name(f"{folder.name}-{number}") for number in count(2)))

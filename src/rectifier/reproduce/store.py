@@ -1,0 +1,190 @@
+"""The records of one experiment: those published in ``NAME.json``, and one file for each run that was recorded since.
+
+Files are written whole or not at all, and processes that work on one experiment write different ones. ``NAME.json`` is
+made of what it held and of these files, so nothing has to be locked, and nothing that somebody recorded is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rectifier._base import check
+from rectifier.reproduce.records import LISTS, Record, is_record, placed, read_records, read_results, write_results
+from rectifier.training.run.atomic import read_json, write_json
+
+Place = tuple[str, str, int]
+"""Row, column and seed."""
+
+TRAINED_ANEW, OTHER_DATA = "trained anew", "other data"
+_MEASURED = ("found", "measured", "measured_apart")
+
+
+class RecordStore:
+    """What is recorded of an experiment's runs, now and before.
+
+    Args:
+        path: the experiment's ``NAME.json``; others lie beside it, and may share runs with it.
+        folder: where each new record has a file of its own.
+        quick: whether this is the small version.
+        again: whether runs that were recorded before count as unknown.
+        scored: whether runs are scored on test; if not, no test scores are kept.
+    """
+
+    def __init__(self, path: Path, folder: Path, *, quick: bool, again: bool, scored: bool = True) -> None:
+        self.path, self._folder, self._again, self._scored = path, folder, again, scored
+        shared = read_records(path.parent, path, quick=quick)
+        self._shared = {} if again else {key: self._kept_of(one) for key, one in shared.items()}
+        self._new: set[str] = set()  # keys recorded by this command
+        self._candidates: dict[str, None] = {}
+        self._measured: list[Any] | None = None  # by this command, as named by _MEASURED
+        self._own: dict[str, Record] = {}
+        self.read()
+
+    def _kept_of(self, record: Record) -> Record:
+        return record if self._scored else without_test(record)
+
+    def read(self) -> bool:
+        """Read what is recorded, by other processes too, and say whether that is more or other than was known."""
+        content = read_results(self.path) if self.path.is_file() else {}
+        if not content and self.path.is_file():
+            check.fail(str(self.path), "the results of an experiment", "another file: put it elsewhere")
+        self._files = self._names()
+        before, (self._own, self._replaced) = self._own, _merged(content, [_read_file(path) for path in self._files])
+        self._own = {key: self._kept_of(one) for key, one in self._own.items()}
+        found, measured, apart = self._measured or [content.get(name) for name in _MEASURED]
+        self.found: dict[str, Any] = found or {}  # in addition to scores
+        self.measured_in: list[str] = measured or []  # the runs that it was measured in
+        self.measured_apart: list[str] = apart or []  # those of them that were trained a second time for it
+        return any(_mark(one) != _mark(before.get(key, {})) for key, one in self._own.items())
+
+    def _names(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json"))
+
+    def get(self, key: str) -> Record | None:
+        """Return the record of a run, of this experiment or of another that shares it; a scored one if there is any."""
+        own, shared = self._own.get(key), self._shared.get(key)
+        return shared if shared and (own is None or ("test" in shared and "test" not in own)) else own
+
+    def knows(self, key: str, scored: bool = False) -> bool:
+        """Say whether a run need not be trained; a candidate has no test scores."""
+        record = None if self._again and key not in self._new else self.get(key)
+        return record is not None and (not scored or _is_scored(record))
+
+    def keep(self, record: Record, scored: bool) -> None:
+        """Record a run; the test scores of a candidate (not ``scored``) are left out.
+
+        A known run whose folder is lost keeps its record: on a GPU a second training is another run, not a better one.
+        """
+        key, kept = record["key"], record if scored else without_test(record)
+        if not self.knows(key, scored):
+            self._write_file(kept, None)
+            self._own[key] = kept
+            self._new.add(key)
+        if not scored:
+            self._candidates[key] = None
+
+    def forget(self, key: str) -> None:
+        """Put a record of other data aside, and what was measured in it."""
+        if key in self.measured_in:
+            self.measure({}, [], [])
+        if own := self._own.pop(key, None):
+            self._write_file(own, OTHER_DATA)
+        self._shared.pop(key, None)
+
+    def measure(self, found: dict[str, Any], keys: list[str], apart: list[str]) -> None:
+        """Note what was measured, in which runs, and which of them are other trainings than those scored."""
+        self._measured = [found, keys, apart]
+        self.found, self.measured_in, self.measured_apart = found, keys, apart
+
+    def _write_file(self, record: Record, replaced: str | None) -> None:
+        """Write a record to its own file: as the one that counts, or as one put aside for a reason."""
+        known = [one for one in (self._own.get(record["key"]), *self._files_of(record["key"])) if one]
+        marks = sorted({_mark(one) for one in known} - {_mark(record)})
+        self._folder.mkdir(parents=True, exist_ok=True)
+        content = {"record": record, "replaces": [] if replaced else marks, "replaced": replaced}
+        write_json(self._folder / f"{record['key']}-{_mark(record)}.json", content)
+
+    def _files_of(self, key: str) -> list[Record]:
+        return [_read_file(path)["record"] for path in self._folder.glob(f"{key}-*.json")]
+
+    def candidate(self, key: str) -> Record | None:
+        """Return what is known of a run that validation chooses from, and list it as such."""
+        record = self.get(key)
+        if record:
+            self._candidates[key] = None
+        return record
+
+    def unscored(self) -> int:
+        """Count the runs that are recorded without test scores."""
+        return sum(not _is_scored(record) for record in self._own.values())
+
+    def seeds(self) -> set[int]:
+        """Return the seeds recorded by this experiment; others may have more of a run that they share with it."""
+        return {record["seed"] for record in self._own.values()}
+
+    def current(self, keys: Mapping[Place, str]) -> dict[Place, Record]:
+        """Return what is recorded of these runs; a run that is not retrained yet has its old record."""
+        there = {place: record for place, key in keys.items() if (record := self.get(key))}
+        return {place: record for place, record in there.items() if not self._scored or _is_scored(record)}
+
+    def superseded(self, current: Mapping[Place, Record]) -> list[Record]:
+        """Return the records of settings that the experiment no longer has, and those that were replaced."""
+        keys = {record["key"] for record in current.values()} | set(self._candidates)
+        return [*(one for key, one in self._own.items() if key not in keys), *self._replaced]
+
+    def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> bool:
+        """Write ``NAME.json``; say whether it holds all, or somebody has recorded more since it was read."""
+        runs: dict[str, Record] = {}
+        for (row, column, _), record in current.items():
+            runs.setdefault(record["key"], placed(record, row, column))  # two cells may share it
+        candidates = [one for key in self._candidates if key not in runs and (one := self.get(key))]
+        lists = {"runs": runs.values(), "candidates": candidates, "superseded": self.superseded(current)}
+        measured = dict(zip(_MEASURED, (self.found, self.measured_in, self.measured_apart), strict=True))
+        write_results(self.path, {**facts, **measured}, lists)
+        return self._names() == self._files
+
+
+def _merged(content: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Record], list[Record]]:
+    """Return the records that count by key, and those that were replaced.
+
+    A file says which versions of its record it replaces. Of versions that no other replaces the published one counts.
+    """
+    listed = [one for part in LISTS for one in content.get(part, ())]
+    published = {one["key"]: one for one in listed if "replaced" not in one}
+    replaced = [one for one in listed if "replaced" in one]
+    versions = [(file["record"], file["replaced"]) for file in files] + [(one, None) for one in published.values()]
+    gone = {_mark(record) for record, reason in versions if reason}
+    gone |= {mark for file in files if not file["replaced"] for mark in file["replaces"]}
+    own = {key: one for key, one in published.items() if _mark(one) not in gone}
+    own |= {one["key"]: one for one, _ in versions if one["key"] not in own and _mark(one) not in gone}
+    for record, reason in versions:  # a run that was retrained to the same scores is not worth telling
+        seen = [one for one in replaced if one["key"] == record["key"]] + [own.get(record["key"], {})] * (not reason)
+        if "test" in record and record["test"] not in [one.get("test") for one in seen]:
+            replaced.append({**record, "replaced": reason or TRAINED_ANEW})
+    return own, replaced
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    names = {"record", "replaces", "replaced"}
+    if not isinstance(content, dict) or content.keys() != names or not is_record(content["record"]):
+        check.fail(str(path), "the record of a run, as rectifier reproduce writes it", "another file: put it elsewhere")
+    return content
+
+
+def _mark(record: Mapping[str, Any]) -> str:
+    """Return a short name of a version of a record, wherever it is listed."""
+    told = {name: value for name, value in record.items() if name not in ("row", "column", "replaced")}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _is_scored(record: Record) -> bool:
+    return "test" in record or "diverged" in record
+
+
+def without_test(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name != "test"}
