@@ -27,13 +27,14 @@ def cells() -> Iterator[Cell]:
 
 
 EXPERIMENT = Experiment(
-    title="CIFAR-100 imb(1): weight decay chosen for cross-entropy, then CRL chosen beside it",
+    title="CIFAR-100 imb(1): weight decay chosen for cross-entropy, then settings of CRL",
     source="Beyond the paper: when CRL helps",
     about=(
-        "The paper's settings but for weight decay, which is chosen for cross-entropy, network by network, and then"
-        " used for all methods. After that CRL's eta is chosen, and whether it begins with training or in its last"
-        " fifth. One row mines nothing, so that cross-entropy counts as beside CRL of eta 0.5; CRL is held against it"
-        f" where that eta was chosen, from the beginning of training on. {HELD_OUT_WORDS}"
+        "Settings are the paper's except weight decay, which is chosen for cross-entropy on each network and then"
+        " used for all methods. After that, validation chooses CRL's eta, and whether CRL starts at once or in the"
+        " last fifth of training. A control row mines nothing, so cross-entropy has the weight that CRL leaves it at"
+        " eta 0.5. CRL is compared with this control if validation chose that eta from the start of training."
+        f" {HELD_OUT_WORDS}"
     ),
     show=views.table(),
     settings={**CIFAR, "data": IMBALANCED},

@@ -24,13 +24,13 @@ CELLS = compared(METHODS, PAPER, base="MTCT")
 
 EXPERIMENT = Experiment(
     title="Clothing attributes on fashion products: CRL and nine other methods",
-    source="Tables 5 and 6 and Figure 8 of the paper, which are of X-Domain",
+    source="Tables 5 and 6 and Figure 8 of the paper, which use X-Domain",
     about=(
-        "X-Domain is not public. Fashion products (44,441 photographs, 8 labels) stand in its place: other images and"
-        " other labels, so the paper's means are given as a reminder alone. Networks begin with random weights."
-        " LMLE learns by cross-entropy for four fifths of training; it decides by distances, off which no prior can be"
-        " taken. The paper's gains over MTCT are +3.39 (LMLE) and +5.18 (CRL) for its one label below 1:5, +2.10 and"
-        " +7.10 for the others."
+        "X-Domain is not public, so fashion products (44,441 photographs, 8 labels) replace it. Images and labels"
+        " differ, so the paper's means are for orientation only. Networks start from random weights. LMLE uses"
+        " cross-entropy for the first four fifths of training. It decides by distances, so subtracting a prior is"
+        " meaningless. The paper's gains over MTCT are +3.39 (LMLE) and +5.18 (CRL) for its one label below 1:5, +2.10"
+        " and +7.10 for the others."
     ),
     show=labels.by_label({"up to 1:50": (0, 50), "above 1:50": (50, 1e9)}, drawn=("LMLE", "CRL")),
     settings=FASHION,

@@ -14,7 +14,7 @@ from .recipes import FASHION, QUICK_LABELS
 BASE, OTHER = "MTCT", "CRL"
 SHOWN = 12
 RULES = ("argmax", PREFERRED)
-NOT_SHOWN = " (Which answers these are is not recorded here: `--again` trains these runs once more, and draws it.)"
+NOT_SHOWN = " (Its predictions are not recorded here: `--again` retrains these runs and draws it.)"
 
 
 def measure(context: Context) -> dict:
@@ -28,7 +28,7 @@ def measure(context: Context) -> dict:
 def draw(context: Context) -> None:
     said = context.before.get("shown")
     if said is None:
-        console.say("Which answers the picture shows is not recorded: with --again it is found and drawn.")
+        console.say("The predictions for the picture are not recorded. Use --again to retrain these runs and draw it.")
         return
     images = pictures.read_images(pictures.open_images(context.config(OTHER, ""), context.data_root), list(said))
     own = [[answers.Answer(*one) for one in those] for those in said.values()]
@@ -42,16 +42,16 @@ def _shares(run: Run) -> dict[str, dict[str, float]]:
 
 def show(result: ExperimentResult) -> str:
     parts = [
-        f"{pictures.whereabouts('clothing-examples')}; the photographs are not ours to put here. It shows the first"
-        f" {SHOWN} test images with the answers of {OTHER}, first seed, under the rule that validation prefers, wrong"
-        f" ones in red.{'' if 'shown' in result.found else NOT_SHOWN}",
-        "Right answers in percent of the test images that have the label; classes count by their images here, so that"
-        " rare ones hardly count.",
+        f"{pictures.whereabouts('clothing-examples')}, because the photographs are not ours to publish. It shows the"
+        f" first {SHOWN} test images with the predictions of {OTHER} (first seed, preferred rule), wrong ones in"
+        f" red.{'' if 'shown' in result.found else NOT_SHOWN}",
+        "The tables give correct predictions in percent of the test images that have the label. Every image counts the"
+        " same, so rare classes hardly count.",
     ]
     labels = next(iter(result.found[BASE].values()))["argmax"]
     for rule in RULES:
         lines = [[label, *_texts(result.found, rule, label)] for label in labels]
-        table = views.markdown_table(["", BASE, OTHER, "difference"], lines)
+        table = views.markdown_table(["label", BASE, OTHER, "difference"], lines)
         parts.append(f"## {views.RULE_WORDS[rule]}\n\n{table}")
     return "\n\n".join(parts)
 
@@ -62,11 +62,11 @@ def _texts(found: Mapping, rule: str, label: str) -> list[str]:
 
 
 EXPERIMENT = Experiment(
-    title="Fashion products: what CRL says about them, photograph by photograph",
-    source="Figure 9 of the paper, which is of X-Domain",
+    title="Fashion products: CRL's predictions, photograph by photograph",
+    source="Figure 9 of the paper, which uses X-Domain",
     about=(
-        "Fashion products stand in X-Domain's place. The paper shows some photographs with CRL's answers, wrong ones in"
-        " red. Here answers are counted, too, beside those of cross-entropy."
+        "Fashion products replace X-Domain. The paper shows some photographs with CRL's predictions, wrong ones in"
+        " red. Here the predictions are also counted, next to those of cross-entropy."
     ),
     show=show,
     settings=FASHION,

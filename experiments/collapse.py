@@ -64,23 +64,27 @@ def show(result: ExperimentResult) -> str:
         lines.append([row, *texts, views.spread(result.score(cell, PREFERRED)), gain])
     return "\n\n".join(
         [
-            views.markdown_table(["", *HEADS.values(), "test, preferred rule (%)", "gain"], lines),
-            "Means over seeds, after the last epoch, on validation images: how much the logits of the median label"
-            " differ from image to image; the deviation of features, mean of all units; units whose"
-            " output is the same for all images; the rectification, whose margin is 50 here; class-balanced accuracy by"
-            " argmax, which is 50 for one answer to all. Then class-balanced accuracy on test under the rule that"
-            " validation prefers, and the gain over cross-entropy.",
+            views.markdown_table(["setting", *HEADS.values(), "test, preferred rule (%)", "gain"], lines),
+            "Values are means over seeds, after the last epoch, on validation images. The spread is how much the logits"
+            " of the median label differ between images. The deviation of features is a mean over all units. A dead"
+            " unit has the same output for all images. The margin of the rectification is 50 on this scale."
+            " Validation is"
+            " class-balanced accuracy by argmax, which is 50 for constant predictions. The last two columns are"
+            " class-balanced accuracy on test under the preferred rule, and the gain over cross-entropy in points.",
         ]
     )
 
 
 EXPERIMENT = Experiment(
-    title="CRL that ends in constant answers, on CelebA: divergence, dead units, or something else",
+    title="CRL that collapses to constant predictions on CelebA: divergence, dead units, or something else",
     source="Beyond the paper: when CRL helps",
-    about=("Ten epochs, with more weight of CRL than tables have, and with what might keep it from harm."),
+    about=(
+        "Training takes ten epochs, with a larger weight of CRL than in the tables, and with settings that might"
+        " prevent the collapse."
+    ),
     finding=(
-        "Where it happens, features hardly differ from image to image, rectification rests at its margin,"
-        " and many units are dead, but not all: hard mining among features that mean nothing yet pulls them to a point,"
+        "After a collapse, features hardly differ between images, the rectification loss stays at its margin, and"
+        " many units are dead, but not all. Hard mining among features that mean nothing yet pulls them to one point,"
         " as is known from triplet losses. Nothing diverges."
     ),
     show=show,

@@ -30,17 +30,18 @@ def show(result: ExperimentResult) -> str:
 
 EXPERIMENT = Experiment(
     title="Training cost: CRL, LMLE and cross-entropy",
-    source='"Model Training Cost Analysis" in Sections 4.1 and 4.2 of the paper, whose second is of X-Domain',
+    source='"Model Training Cost Analysis" in Sections 4.1 and 4.2 of the paper; the second uses X-Domain',
     about=(
-        "Runs are trained one after another: one that shares its device tells nothing about its cost. All methods see"
-        " as many batches of the same size, in 10 epochs of CelebA and 5 of fashion products, of which LMLE spends the"
-        " first fifth on pre-training; the paper gives LMLE 20,000 batches with its authors' code, and CRL its own"
-        " epochs. Fashion products stand in X-Domain's place. The validation part is predicted once, at the end."
-        " `benchmarks/methods.py` times single steps and short trainings on generated images."
+        "Runs are trained one after another, because the time of a run that shares its device is not its cost. All"
+        " methods see the same number of batches of the same size, in 10 epochs of CelebA and 5 of fashion products."
+        " LMLE spends the first fifth of them on pre-training. The paper gives LMLE 20,000 batches with its authors'"
+        " code, and CRL its own number of epochs. Fashion products replace X-Domain. The validation images are"
+        " predicted once, at the end. `benchmarks/methods.py` times single steps and short trainings on generated"
+        " images."
     ),
     finding=(
-        "LMLE's answers become constant here: with its default weight in all runs, with 0.0001 on fashion products. A"
-        " step computes the same then; whether clustering takes as long is not known."
+        "LMLE collapses to constant predictions here: in all runs with its default weight, and with 0.0001 on fashion"
+        " products. A step then computes the same; whether clustering takes as long is unknown."
     ),
     show=show,
     settings={"drop_last": True},

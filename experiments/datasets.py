@@ -61,10 +61,10 @@ def not_here_text(not_here: Mapping[str, str], name: str) -> str:
     for spec, told in not_here.items():
         specs_by_text.setdefault(told, []).append(spec)
     listed = [f"- **{', '.join(specs)}**: {told}" for told, specs in specs_by_text.items()]
-    again = f"`rectifier reproduce {name} --data-root DATA_ROOT` looks anew."
+    again = f"`rectifier reproduce {name} --data-root DATA_ROOT` looks again."
     if any("--set" in told for told in specs_by_text):
         again += " `--set` is an option of `rectifier profile`."
-    return "\n".join(["## Not here", "", *listed, "", again])
+    return "\n".join(["## Missing data", "", *listed, "", again])
 
 
 # How imbalanced it is.
@@ -127,7 +127,7 @@ def data_table(here: Mapping[str, DataFacts], specs: Sequence[str], paper: Mappi
     """Return a table with a line for each data set and one below it for what the paper says of the same."""
     lines = []
     for spec in specs:
-        lines.append(_data_line(spec, here[spec]) if spec in here else [f"{spec}: not here", *[""] * 8])
+        lines.append(_data_line(spec, here[spec]) if spec in here else [f"{spec}: missing", *[""] * 8])
         if said := published_data(spec):
             images = [f"{said[part]:,}" if part in said else "" for part in ("total", "train", "validation", "test")]
             lines.append(["paper", *images, *paper.get(spec, ("", "", "")), ratio_text(said["ratio"])])

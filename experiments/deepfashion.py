@@ -15,9 +15,13 @@ def show(result: ExperimentResult) -> str:
     of_groups = result.table.query("metric == @GROUPS and label != ''")
     names = of_groups["label"].unique().tolist()
     if not names:
-        told = "No labels that come in groups: of all labels together, which the paper's numbers are not of."
+        told = "These labels have no groups. The tables cover all labels together, unlike the paper's numbers."
         return "\n\n".join([told, *(views.cells_under(result, rule, None) for rule in views.RULE_WORDS)])
-    heads = ["", "rule", *(head for name in (*names, "mean") for head in (name, "paper"))]
+    heads = [
+        "top-5 class-balanced accuracy, %",
+        "rule",
+        *(head for name in (*names, "mean") for head in (name, "paper")),
+    ]
     lines = []
     for cell in result.experiment.cells:
         for rule in views.RULE_WORDS:
@@ -36,8 +40,8 @@ EXPERIMENT = Experiment(
     title="DeepFashion: ResNet50 with and without CRL",
     source="Table 7 of the paper",
     about=(
-        "The metric is class-balanced accuracy of a group's five likeliest attributes. Eta, which the paper does not"
-        " state, and the epoch are chosen on validation, as everywhere, by class-balanced accuracy of all attributes."
+        "The metric is class-balanced accuracy over the five most likely attributes of a group. Eta, which the paper"
+        " does not state, and the epoch are chosen on validation, by class-balanced accuracy over all attributes."
     ),
     show=show,
     metric=GROUPS,

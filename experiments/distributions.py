@@ -40,12 +40,12 @@ def show(result: ExperimentResult) -> str:
 
 
 EXPERIMENT = Experiment(
-    title="Class distributions: CelebA, fashion products, and CIFAR-100 made imbalanced",
-    source="Figures 1 and 10 (a) of the paper, which have X-Domain beside CelebA",
+    title="Class distributions: CelebA, fashion products, and imbalanced CIFAR-100",
+    source="Figures 1 and 10 (a) of the paper, which show X-Domain and CelebA",
     about=(
-        "Training images of every class; the experiment `imbalance` has the numbers of every label. Fashion products"
-        " stand in X-Domain's place. CIFAR-100 imb(gamma) is the paper's power law between 500 and 25 images; the paper"
-        " draws it without numbers. Nothing is trained."
+        "The figure shows the training images of every class; the experiment `imbalance` has the numbers of every"
+        " label. Fashion products replace X-Domain. CIFAR-100 imb(gamma) is the paper's power law between 500 and 25"
+        " images; the paper draws it without numbers. Nothing is trained."
     ),
     show=show,
     measure=measure,

@@ -10,7 +10,7 @@ from .celeba import CELLS as ALL_CELLS
 from .recipes import CELEBA, QUICK_LABELS
 
 BASE, OTHER = "DeepID2", "CRL, class level"
-NOT_RECORDED = " (not recorded here; --again trains these runs once more, and finds them)"
+NOT_RECORDED = " (not recorded here; `--again` retrains these runs and finds them)"
 LABELS, DRAWN = 8, 4  # the most imbalanced: in the tables, and in the picture
 
 
@@ -51,12 +51,13 @@ def show(result: ExperimentResult) -> str:
     heads = ["rare class", "1 : x", "images", f"{BASE} misses", f"{OTHER} alone finds", f"{BASE} alone finds"]
     heads += ["balance", f"{BASE}, false alarms", f"{OTHER}, false alarms"]
     parts = [
-        f"{pictures.whereabouts('examples')}; the terms of the data forbid to put it here. For the {DRAWN} most"
-        f" imbalanced labels it shows test images of the rare class, by the first seed's argmax: in green frames the"
-        f" first that {BASE} misses and {OTHER} finds, in red frames the first that {BASE} finds and {OTHER} misses"
-        f"{NOT_RECORDED * _lacks(found)}.",
-        "In percent of the rare class's test images, false alarms in percent of all others. The balance is what"
-        f" {OTHER} alone finds less what {BASE} alone finds.",
+        f"{pictures.whereabouts('examples')}, because the terms of the data do not allow publishing it. For the"
+        f" {DRAWN} most imbalanced labels it shows test images of the rare class (first seed, argmax). Green frames"
+        f" are the first images that {BASE} misses and {OTHER} finds, red frames the first that {BASE} finds and"
+        f" {OTHER}"
+        f" misses{NOT_RECORDED * _lacks(found)}.",
+        "Numbers are percent of the rare class's test images; false alarms are percent of all other test images. The"
+        f" balance is what {OTHER} alone finds minus what {BASE} alone finds.",
     ]
     for rule, words in views.RULE_WORDS.items():
         rows = [(_name(one), f"{one['ratio']:,.0f}", one) for one in found["labels"]]
@@ -80,8 +81,8 @@ EXPERIMENT = Experiment(
     title="CelebA: faces that cross-entropy misses and CRL finds, and the reverse",
     source="Figure 7 of the paper",
     about=(
-        "The paper shows three pairs of images. Here all test images of the rare class are counted, those too that CRL"
-        " loses, and what finding more of them costs in false alarms."
+        "The paper shows three pairs of images. Here all test images of the rare class are counted, also those that"
+        " CRL loses, and what finding more of them costs in false alarms."
     ),
     show=show,
     settings=CELEBA,

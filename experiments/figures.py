@@ -158,7 +158,7 @@ def ranking() -> views.Show:
         if not cells:
             return "Nothing is recorded yet."
         cells.sort(key=lambda cell: result.validation_score(cell)["mean"] or 0, reverse=True)
-        heads = ["", "validation", *views.RULE_WORDS, "gain by argmax", "gain, preferred", "over"]
+        heads = ["method", "validation", *views.RULE_WORDS, "gain by argmax", "gain, preferred", "over"]
         lines = []
         for cell in cells:
             scores = [
@@ -170,9 +170,11 @@ def ranking() -> views.Show:
             lines.append([cell.name, *scores, *texts, "" if base is None else base.row])
         draw_ranking(result, cells)
         picture = f"![scores and gains of all]({result.name}.png)"
-        ranked = "In the order of validation's liking, under the rule that it prefers; the other numbers are of test."
+        ranked = (
+            "Sorted by validation score under the preferred rule. All other numbers are of test; gains are in points."
+        )
         left = [cell.name for cell in result.experiment.cells if cell not in cells]
-        missing = f"Not measured yet: {', '.join(left)}." if left else ""
+        missing = f"Not trained yet: {', '.join(left)}." if left else ""
         return "\n\n".join(filter(None, [picture, ranked, views.markdown_table(heads, lines), missing]))
 
     return show

@@ -16,10 +16,10 @@ PAPER = {
 
 REMARK = (
     "The largest ratio is that of the most imbalanced label, or of the most imbalanced group where labels come in"
-    " groups; classes without training images are left out of it. Not all of the paper's numbers agree: CelebA's 1 : 43"
-    " is 3,713 : 159,057 in its introduction, where Table 2 has 135,779; X-Domain's 1 : 4,162 is 20 : 204,177, of all"
-    " images and not of those that are trained on. The paper's training images include those it validates on, but for"
-    " DeepFashion; its test images of CelebA are as many as the official validation images."
+    " groups. Classes without training images are ignored. Some of the paper's numbers disagree. CelebA's 1 : 43 is"
+    " 3,713 : 159,057 in its introduction, where Table 2 has 135,779. X-Domain's 1 : 4,162 is 20 : 204,177, over all"
+    " images and not over training images. Except for DeepFashion, the paper's training images include its validation"
+    " images. It has as many test images of CelebA as there are official validation images."
 )
 
 
@@ -41,9 +41,9 @@ EXPERIMENT = Experiment(
     title="How imbalanced the data sets are",
     source="Tables 1 and 2 of the paper",
     about=(
-        "Counted by this package's readers; of CIFAR-100 they hold out ten images of a class for validation, as the"
-        " paper does. Fashion products are not in the paper. Of Table 1, ILSVRC, MS-COCO, VOC and Caltech 256 are not"
-        " read here. Nothing is trained."
+        "The numbers are counted by this package's readers. For CIFAR-100, ten images of each class are held out for"
+        " validation, as in the paper. Fashion products are not in the paper. Of Table 1, ILSVRC, MS-COCO, VOC and"
+        " Caltech 256 have no reader here. Nothing is trained."
     ),
     show=show,
     measure=measure,

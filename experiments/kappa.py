@@ -10,15 +10,15 @@ PAPER = {25: XDOMAIN["CRL"]}
 
 EXPERIMENT = Experiment(
     title="The number kappa of hard positives and negatives, from 1 to 175",
-    source="Figure 12 of the paper, which is of X-Domain",
+    source="Figure 12 of the paper, which uses X-Domain",
     about=(
-        "Fashion products stand in X-Domain's place, in batches of 128: a class has no more than these to mine from."
-        " The paper has every 25th kappa, here it is every 50th from 25 on."
+        "Fashion products replace X-Domain, in batches of 128: a class has no more samples than these to mine from."
+        " The paper has every 25th kappa; here it is every 50th from 25 on."
     ),
     show=curve(
         "kappa",
-        "The paper's numbers are in a picture, which its text does not repeat but for that of 25: poor at 1, level from"
-        " 25 on.",
+        "The paper shows its numbers in a figure, and its text repeats only that of 25. Its curve is poor at 1 and"
+        " level from 25 on.",
     ),
     settings=FASHION,
     cells=[

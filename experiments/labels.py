@@ -39,7 +39,7 @@ def by_label(
         parts = [_means(result), _group_gains(result, groups), _label_by_label(result)]
         rows = [cell.row for cell in result.experiment.cells] if drawn is None else drawn
         if draw_gains(result, rows):
-            arrows = "Where an interval goes on beyond its panel, an arrow says so."
+            arrows = "An arrow marks an interval that extends beyond its panel."
             parts.insert(2, f"![gain of each label by its imbalance]({result.name}.png)\n\n{arrows}")
         return "\n\n".join(part for part in parts if part)
 
@@ -47,7 +47,7 @@ def by_label(
 
 
 def _means(result: ExperimentResult) -> str:
-    heads = ["mean of all labels", *views.RULE_WORDS, "paper"]
+    heads = ["mean over all labels, %", *views.RULE_WORDS, "paper"]
     lines = []
     for cell in result.experiment.cells:
         scores = [views.spread(result.score(cell, rule)) for rule in views.RULE_WORDS]
@@ -70,7 +70,11 @@ def _group_gains(result: ExperimentResult, groups: Mapping[str, tuple[float, flo
             gains = [result.gain_of(cell, rule, names) for names in members.values()]
             texts = map(views.paper_gain_text, papers)
             lines.append([cell.row, rule, *views.with_papers(map(views.gain_text, gains), texts, rule)])
-    heads = ["gain", "rule", *(head for name, names in members.items() for head in (_group_head(name, names), "paper"))]
+    heads = [
+        "gain, points",
+        "rule",
+        *(head for name, names in members.items() for head in (_group_head(name, names), "paper")),
+    ]
     return f"## Gains by imbalance\n\n{views.markdown_table(heads, lines)}" if lines and members else ""
 
 
@@ -90,15 +94,15 @@ def _members(ratios: Mapping[str, float], groups: Mapping[str, tuple[float, floa
 
 def _label_by_label(result: ExperimentResult) -> str:
     cells = result.experiment.cells
-    heads = ["label", "1 : x", *(cell.row for cell in cells)]
+    heads = ["label", "imbalance, 1 : x", *(cell.row for cell in cells)]
     lines = []
     for label, ratio in result.ratios().items():
         texts = []
         for cell in cells:
             mean, paper = result.score(cell, "argmax", label)["mean"], cell.paper_of(label)
-            texts.append(f"{views.percent(mean)}{'' if paper is None else f' ({paper:g})'}")
+            texts.append(f"{'' if mean is None else f'{100 * mean:.1f}'}{'' if paper is None else f' ({paper:g})'}")
         lines.append([label, f"{ratio:,.0f}", *texts])
-    return f"## Label by label, argmax (paper in brackets)\n\n{views.markdown_table(heads, lines)}" if lines else ""
+    return f"## Each label under argmax, % (paper in brackets)\n\n{views.markdown_table(heads, lines)}" if lines else ""
 
 
 def draw_gains(result: ExperimentResult, rows: Collection[str]) -> bool:

@@ -219,7 +219,7 @@ def read_images(data: ImageData, ids: Sequence[str]) -> list[Pixels]:
 def whereabouts(name: str) -> str:
     """Say where a picture lies that shows images of the data."""
     full, small = PICTURES[False], PICTURES[True]
-    return f"The picture, `{name}.png`, lies in `{full}` (of the small version in `{small}`) below `--out`"
+    return f"The picture `{name}.png` is in `{full}` (small version: `{small}`) below `--out`"
 
 
 class ExampleRow(NamedTuple):

@@ -18,7 +18,7 @@ PARTNERS = {  # what CRL adds to a method is counted from that method
 }
 
 LEFT_OUT_WORDS = (
-    "What changed least on CelebA, or was worse there, is not tried here: to that extent CelebA's test chose."
+    "Variants that changed least on CelebA, or were worse there, are left out: to that extent CelebA's test data chose."
 )
 CHANGED_LEAST = (  # by 0.1 on CelebA, and nothing else is counted from them; left out where runs cost more
     "CRL from half of training on",

@@ -31,9 +31,9 @@ def for_several_labels(omega: float) -> list[Cell]:
 
 
 EXPERIMENT = Experiment(
-    title="CelebA, DeepID2: readings of CRL and what it can be combined with",
+    title="CelebA, DeepID2: variants of CRL, and combinations with other methods",
     source="Beyond the paper: when CRL helps",
-    about="The recipe of the table of CelebA for all.",
+    about="All rows use the recipe of the CelebA table.",
     show=ranking(),
     settings=CELEBA,
     cells=[*readings(eta=ETA, log_eta=0.05), *for_several_labels(OMEGA)],

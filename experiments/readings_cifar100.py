@@ -31,12 +31,12 @@ def other_trainings() -> list[Cell]:
 
 
 EXPERIMENT = Experiment(
-    title="CIFAR-100 imb(1), ResNet32: readings of CRL and what it can be combined with",
+    title="CIFAR-100 imb(1), ResNet32: variants of CRL, and combinations with other methods",
     source="Beyond the paper: when CRL helps",
     about=(
-        "60 epochs in place of the paper's 200. Weight decay is chosen for cross-entropy on validation, and then"
-        f" used for all methods. With batches four times as large the rate is four times as large. {LEFT_OUT_WORDS}"
-        f" {HELD_OUT_WORDS}"
+        "Training takes 60 epochs instead of the paper's 200. Weight decay is chosen for cross-entropy on validation"
+        " and then used for all methods. Batches four times as large have a learning rate four times as large."
+        f" {LEFT_OUT_WORDS} {HELD_OUT_WORDS}"
     ),
     show=ranking(),
     settings={**CIFAR, "data": IMBALANCED, "epochs": 60},

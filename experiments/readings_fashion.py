@@ -20,9 +20,9 @@ WORSE = (  # on CelebA: LDAM-DRW and mixup than cross-entropy, mixup beside logi
 WITHOUT = (*CHANGED_LEAST, *ELSEWHERE, *WORSE)
 
 EXPERIMENT = Experiment(
-    title="Fashion products, MTCT: readings of CRL and what it can be combined with",
+    title="Fashion products, MTCT: variants of CRL, and combinations with other methods",
     source="Beyond the paper: when CRL helps",
-    about=f"The recipe of the table of clothing attributes for all. {LEFT_OUT_WORDS}",
+    about=f"All rows use the recipe of the clothing table. {LEFT_OUT_WORDS}",
     show=ranking(),
     settings=FASHION,
     cells=[*readings(eta=ETA, log_eta=0.05, without=WITHOUT), *for_several_labels(OMEGA)],

@@ -29,7 +29,7 @@ def lighter(alpha: float) -> dict[str, float]:
 
 HELD_OUT = "validation=50"
 IMBALANCED = f"cifar100:imb=1,{HELD_OUT}"
-HELD_OUT_WORDS = "Validation has 50 images of each class, or as many as training leaves of it."
+HELD_OUT_WORDS = "Validation has 50 images of each class, or as many as training leaves."
 
 
 def network_of(column: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="The minority criterion rho",
-    source="Table 13 of the paper, which is of X-Domain",
-    about="Fashion products stand in X-Domain's place.",
+    source="Table 13 of the paper, which uses X-Domain",
+    about="Fashion products replace X-Domain.",
     show=views.table(),
     settings=FASHION,
     cells=[

@@ -17,11 +17,11 @@ def show(result: ExperimentResult) -> str:
 
 
 EXPERIMENT = Experiment(
-    title="The classes that are rectified: the minority or all",
-    source="Table 12 of the paper, which is of X-Domain",
+    title="Which classes are rectified: the minority or all",
+    source="Table 12 of the paper, which uses X-Domain",
     about=(
-        "Fashion products stand in X-Domain's place. Runs are trained one after another, so that their times can be"
-        " compared, and leave out the last, smaller batch, so that no other experiment shares them."
+        "Fashion products replace X-Domain. Runs are trained one after another, so that their times can be compared."
+        " They leave out the last, smaller batch, so that no other experiment shares them."
     ),
     show=show,
     settings={**FASHION, "drop_last": True},

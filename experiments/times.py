@@ -27,25 +27,26 @@ class RunTime(TypedDict):
 Times = Mapping[str, Mapping[str, RunTime]]
 """By what was trained, and by seed."""
 
-_SHARED, _TWO_COMMITS = ", shared device", ", not of one commit"
+_SHARED, _TWO_COMMITS = ", shared device", ", several commits"
 
 
 def time_remark(shown: str) -> str:
     """Say how to read the tables of times in a text, and what the marks in them mean."""
     told = (
-        "Seconds are from the first step to the scores: the median, and in brackets the shortest and the longest. The"
-        " first run of a command also makes the device ready, and is often the longest."
+        "Seconds are from the first step to the scores: the median, with the shortest and the longest in brackets. The"
+        " first run of a command also prepares the device, and is often the longest."
     )
     if _SHARED in shown:
         told += (
-            " Runs that are trained side by side share a device and end together, so each is given the same share of"
-            " the group's time, whatever it took of it: such a ratio, marked as of a shared device, compares no"
-            " methods. `--together 1` trains one run after another."
+            " Runs trained side by side share a device and end together, so each has the same share of the group's"
+            ' time. A ratio marked "shared device" therefore does not compare methods. `--together 1` trains one run'
+            " after"
+            " another."
         )
     if _TWO_COMMITS in shown:
         told += (
-            " A ratio of runs that are not of one commit was not measured in one go: it compares one day with another,"
-            " too. `--again` measures all of them anew."
+            ' A ratio marked "several commits" compares runs of different days and code. `--again` measures all of them'
+            " again."
         )
     return told
 
@@ -89,7 +90,14 @@ def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
         paper = [f"{hours[name]:g}", f"{hours[name] / hours[base]:.2f}"] if name in hours else ["", ""]
         seconds = [time["seconds"] for time in own.values() if time["seconds"]]
         lines.append([name, _middle(seconds, 1), f"{_most_together(own) or ''}", _middle(ratios, 2) + marks, *paper])
-    heads = ["", "seconds a run", "runs at a time", f"times {base}", "paper, hours", f"paper, times {base}"]
+    heads = [
+        "method",
+        "seconds per run",
+        "runs at a time",
+        f"ratio to {base}",
+        "paper, hours",
+        f"paper, ratio to {base}",
+    ]
     return markdown_table(heads, lines)
 
 

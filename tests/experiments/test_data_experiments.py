@@ -101,7 +101,7 @@ def test_data_that_is_not_here_is_listed(tmp_path: Path) -> None:
     assert set(result.found["not_here"]) == {*PUBLISHED, "fashion"}
     text = page(result)
     for spec in result.found["not_here"]:
-        assert f"| {spec}: not here |" in text
+        assert f"| {spec}: missing |" in text
         assert f"- **{spec}**: Expected DATA_ROOT/" in text
     assert str(tmp_path) not in text + (result.folder / "imbalance.json").read_text()
     assert "| paper | 202,599 | 162,770 |  | 19,867 | 40 | 2 | 3,713 to 135,779 | 1 : 43 |" in text
@@ -211,7 +211,7 @@ def test_runs_that_are_in_no_ratio_mark_none() -> None:
     assert "| 3.00 (one run) |" in table
 
 
-@pytest.mark.parametrize(("mark", "told"), [("shared device", "--together 1"), ("not of one commit", "--again")])
+@pytest.mark.parametrize(("mark", "told"), [("shared device", "--together 1"), ("several commits", "--again")])
 def test_marks_are_explained_where_there_are_any(mark: str, told: str) -> None:
     assert told in times.time_remark(f"| 3.00, {mark} |")
     assert told not in times.time_remark("| 3.00 |")
@@ -219,11 +219,11 @@ def test_marks_are_explained_where_there_are_any(mark: str, told: str) -> None:
 
 def test_a_ratio_of_runs_of_two_commits_is_told() -> None:
     base, later = timed(10.0, 10.0), timed(30.0, 30.0) | {"1": timed(30.0, commit="5d6e7f8")["0"]}
-    assert "3.00, not of one commit |" in times.time_table({"CRL": base, "LMLE": later}, "CRL", {})
-    assert "not of one" not in times.time_table({"CRL": base, "LMLE": {"0": later["0"]}}, "CRL", {})
+    assert "3.00, several commits |" in times.time_table({"CRL": base, "LMLE": later}, "CRL", {})
+    assert "several commits" not in times.time_table({"CRL": base, "LMLE": {"0": later["0"]}}, "CRL", {})
     later["1"]["seconds"] = None
     later["0"]["hardware"] = "another"
-    assert "not of one" not in times.time_table({"CRL": base, "LMLE": later}, "CRL", {}), "there is no ratio"
+    assert "several commits" not in times.time_table({"CRL": base, "LMLE": later}, "CRL", {}), "there is no ratio"
 
 
 @pytest.mark.parametrize(

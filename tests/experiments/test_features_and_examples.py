@@ -372,7 +372,7 @@ def test_examples_are_counted_and_drawn_beside_the_data(quick: Path) -> None:
     assert (quick / "quick-pictures" / "examples.png").is_file()
     assert not (quick / "results" / "examples.png").exists()
     page = (quick / "results" / "examples.md").read_text()
-    assert "`examples.png`, lies in `pictures` (of the small version in `quick-pictures`)" in page
+    assert "`examples.png` is in `pictures` (small version: `quick-pictures`)" in page
     assert page.count("| all labels |") == len(RULES) + 1
     assert str(quick) not in page
 

@@ -82,5 +82,5 @@ def test_experiments_that_share_runs_follow_each_other(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_not_there_yet_can_be_shown(name: str) -> None:
     result = succeed("reproduce", name, "--quick", "--show", "--out", "out", *CPU)
-    assert f"Nothing of {name} is recorded in" in result.stderr
+    assert f"No results of {name} in" in result.stderr
     assert not Path("out").exists()

@@ -112,7 +112,7 @@ def test_runs_of_other_data_are_kept_apart_and_told_of(tmp_path: Path, table: Pa
         reproduce("one", experiment, request(tmp_path))
         (kept,) = content(tmp_path)["superseded"]
         assert (kept["data"]["fingerprint"], kept["replaced"]) == (old, "other data")
-        assert "Scored on test before, of other data" in page(tmp_path)
+        assert "Earlier runs scored on test on data that has changed since" in page(tmp_path)
 
 
 def test_a_run_that_was_begun_on_other_data_stays_and_another_is_begun(
@@ -207,7 +207,7 @@ def test_scores_that_were_seen_before_are_told(tmp_path: Path, theatre: Theatre)
         reproduce("one", made(), request(tmp_path, again=True))
         replaced = content(tmp_path)["superseded"]
         assert [one["replaced"] for one in replaced] == ["trained anew"] * 4 * times
-        assert f"Scored on test before, and trained anew since: ce on mlp ({2 * times} runs)" in page(tmp_path)
+        assert f"Earlier runs scored on test and retrained since: ce on mlp ({2 * times} runs)" in page(tmp_path)
     assert {run["test"]["argmax"]["class_balanced_accuracy"] for run in content(tmp_path)["runs"]} == {0.7}
     shutil.rmtree(tmp_path / "runs")
     theatre.seen()
@@ -258,7 +258,7 @@ def test_a_headline_says_that_runs_diverged(tmp_path: Path, theatre: Theatre, mo
     theatre.scores = lambda config: (0.6, 0.6) if config.method == "crl" else (0.5, 0.5)
     let_diverge(theatre, monkeypatch, lambda config: config.method == "crl" and config.seed > 0)
     result = reproduce("one", made(seeds=3), request(tmp_path))
-    assert summary_line(result) == "CRL +10.0 over CE, 2 runs of these diverged"
+    assert summary_line(result) == "CRL +10.0 over CE, 2 runs diverged"
 
 
 # Choices
@@ -282,14 +282,14 @@ def test_a_name_is_that_name_alone(tmp_path: Path, theatre: Theatre, text: str, 
 def test_seeds_cannot_be_set(part: str) -> None:
     cell = replace(CE, choose={"seed": (1, 2)}) if part == "choose" else CE
     settings = {"settings": {"seed": 1}} if part == "settings" else {"recipe": {"seed": (1, 2)}}
-    with pytest.raises(ValueError, match="without a seed: seeds are 0, 1, 2 and so on"):
+    with pytest.raises(ValueError, match="without a seed, because seeds are 0, 1, 2 and so on"):
         made(cell, **({} if part == "choose" else settings))
 
 
 @pytest.mark.parametrize("cell", [replace(CE, settings={"lr": 1.0}), replace(CE, choose={"lr": (0.1, 1.0)})])
 def test_what_a_recipe_chooses_is_no_cells_own(cell: Cell) -> None:
     with pytest.raises(
-        ValueError, match="of 'CE' to be without what the recipe chooses for the whole column, but got lr"
+        ValueError, match="of 'CE' to be without settings of the recipe, which is chosen for the whole column, but got lr"
     ):
         made(cell, recipe={"lr": (0.1, 0.2)})
 
@@ -406,7 +406,7 @@ def test_a_claim_ends_and_leaves_nothing(tmp_path: Path) -> None:
 def test_folders_that_cannot_be_written_to_are_told_at_once(tmp_path: Path, theatre: Theatre, option: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        ValueError, match=r"Expected --(results|out) to be a folder that can be written to, but got .*file"
+        ValueError, match=r"Expected (results|runs) to be a writable folder, but got .*file"
     ):
         reproduce("one", made(), request(tmp_path, **{option: tmp_path / "file" / "below"}))
     assert theatre.seen() == []
@@ -450,7 +450,7 @@ def test_a_list_of_what_is_trained_anew_that_is_none_is_told(tmp_path: Path, the
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "one.again.json").write_text("[]")
     with pytest.raises(
-        ValueError, match=r"one\.again\.json to be what --again has trained, by run, but got another file"
+        ValueError, match=r"one\.again\.json to be the list of runs that --again retrains, but got another file"
     ):
         reproduce("one", made(), request(tmp_path, again=True))
 
@@ -468,7 +468,7 @@ def test_of_choices_without_scores_it_is_said_that_they_are_there(
     said: list[str] = []
     monkeypatch.setattr("rectifier._base.console.say", said.append)
     reproduce("one", made(CE, CHOOSING), request(tmp_path, train=False))
-    assert said == [f"Nothing of one is recorded in {tmp_path / 'results'} but 2 runs to choose from."]
+    assert said == [f"No results of one in {tmp_path / 'results'} yet. 2 candidate runs recorded."]
 
 
 def test_what_was_never_asked_for_is_not_shown_though_others_share_its_runs(tmp_path: Path, theatre: Theatre) -> None:

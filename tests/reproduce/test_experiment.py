@@ -120,7 +120,7 @@ def test_a_control_is_of_a_cell_that_is_there() -> None:
         with pytest.raises(ValueError, match="that validation chooses from for that row, but got eta 1"):
             Experiment("", "", "", show=lambda _: "", cells=cells)
     cells = [Cell("crl", choose={"eta": (0.1, 0.5)}), Cell("ce", control_of="crl", control_when={"eta": 0.3})]
-    with pytest.raises(ValueError, match=r"control_when of 'ce' to be of .* but got eta 0\.3"):
+    with pytest.raises(ValueError, match=r"control_when of 'ce' to be settings .* but got eta 0\.3"):
         Experiment("", "", "", show=lambda _: "", cells=cells)
 
 
@@ -134,7 +134,7 @@ def test_a_control_is_of_a_cell_that_is_there() -> None:
         ({"choose": {"eta": ()}}, r"eta in choose of 'ce' to be a list of values, but got \(\)"),
         ({"choose": {"eta": 0.5}}, "eta in choose of 'ce' to be a list of values, but got 0.5"),
         ({"choose": {"mining": "random"}}, "mining in choose of 'ce' to be a list of values, but got 'random'"),
-        ({"choose": ["eta"]}, "choose of 'ce' to be a mapping of settings to several values"),
+        ({"choose": ["eta"]}, "choose of 'ce' to be a mapping of settings to values"),
         ({"paper": "50"}, "paper of 'ce' to be a number, or one for each label, but got '50'"),
         ({"paper": {"bald": "50"}}, "paper of 'ce' to be a number, or one for each label"),
     ],

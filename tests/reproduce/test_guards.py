@@ -172,7 +172,7 @@ def test_settings_that_are_not_set_are_not_told(tmp_path: Path) -> None:
     result = shown_outcome(tmp_path)
     for record in result.all_records:
         record |= {"config": {"network": "net", "size": None, "flip": False, "padding": 4}, "precision": "32-true"}
-    (line,) = [line for line in page(result).splitlines() if line.startswith("How runs were trained")]
+    (line,) = [line for line in page(result).splitlines() if line.startswith("Training settings")]
     assert "network net; padding 4" in line
     assert "None" not in line
     assert "False" not in line
@@ -185,6 +185,6 @@ def test_settings_of_all_cells_are_checked_before_anything_is_trained(tmp_path: 
     ]
     experiment = Experiment("", "", "", show=lambda _: "", settings={"data": "digits", "network": "mlp"}, cells=cells)
     request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings={"accelerator": "cpu"})
-    with pytest.raises(ValueError, match=r"Expected cell 'odd' of mine to be one that can be trained, .*epoch"):
+    with pytest.raises(ValueError, match=r"Expected cell 'odd' of mine to be trainable, .*epoch"):
         reproduce("mine", experiment, request)
     assert not (tmp_path / "runs").exists()

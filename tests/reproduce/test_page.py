@@ -109,7 +109,7 @@ def test_the_list_follows_the_results(results: Path) -> None:
 def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> None:
     text = page(shown(tmp_path))
     title, source, table, training, provenance = text.rstrip("\n").split("\n\n")
-    assert training.startswith("How runs were trained (")
+    assert training.startswith("Training settings (")
     assert training.endswith("): network net; epochs 3; lr 0.1; precision 32.")
     assert title == "# A title"
     assert source == "A source. About it."
@@ -120,7 +120,7 @@ def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> No
     assert "torch 2.0" in provenance
     assert "commit fedcba9" in provenance
     assert "split 01234567" in provenance
-    assert "0.03 hours of training. Every" in provenance  # six runs of 36 seconds, two at a time
+    assert "took 0.03 hours. All" in provenance  # six runs of 36 seconds, two at a time
     assert "[made.json](made.json)" in provenance
     assert "generated data" not in text
 
@@ -159,7 +159,7 @@ def test_settings_of_some_cells_are_told_with_their_names(tmp_path: Path) -> Non
 
 
 def told_of(result: ExperimentResult) -> str:
-    (line,) = [line for line in page(result).splitlines() if line.startswith("How runs were trained (")]
+    (line,) = [line for line in page(result).splitlines() if line.startswith("Training settings (")]
     return line.partition("): ")[2].removesuffix(".")
 
 
@@ -204,7 +204,7 @@ def test_what_validation_chose_is_told(tmp_path: Path) -> None:
     (line,) = [line for line in text.splitlines() if line.startswith("Chosen on validation")]
     assert "all small: lr 0.1 (the largest of 0.01, 0.1)" in line  # one beyond the edge may be better
     assert "crl: eta 0.5 (the largest of 0.1, 0.5), kappa 5 (the smallest of 5, 25)" in line
-    assert "hours of training, without that of other choices. Every" in text
+    assert "hours, without candidates. All" in text
 
 
 def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None
 
 def test_one_seed_is_a_seed(tmp_path: Path) -> None:
     text = page(shown(tmp_path, 1))
-    assert "1 seed;" in text
+    assert "1 seed." in text
     assert "±" not in text
 
 
@@ -230,13 +230,13 @@ def test_unknown_times_and_blind_runs_are_told(tmp_path: Path) -> None:
     records["ce", ""][0] = {**records["ce", ""][0], "seconds": None, "blind": 2}
     text = page(replace(result, records=records))
     assert "at least 0.03 hours" in text  # five runs of 18 seconds
-    assert "**Logits that are the same for every image: ce, seed 0 (2 labels).**" in text
-    assert "Logits that are" not in page(result)
+    assert "**Runs with constant logits, included in all means: ce, seed 0 (2 labels).**" in text
+    assert "constant logits" not in page(result)
 
 
 def test_a_page_without_runs_has_its_command_and_what_was_found(tmp_path: Path) -> None:
     assert page(shown(tmp_path, 0)).endswith(
-        "\n\n`rectifier reproduce made`; what was found: [made.json](made.json).\n"
+        "\n\nCommand: `rectifier reproduce made`. Measurements: [made.json](made.json).\n"
     )
 
 
@@ -259,7 +259,7 @@ def test_what_was_scored_before_with_other_settings_is_told(tmp_path: Path) -> N
     result = replace(made_result(CELLS), folder=tmp_path)
     config = {"method": "lmle", "network": "mlp"}
     scored, unscored = {"config": config, "test": {}}, {"config": {**config, "method": "ce"}}
-    assert "Scored on test before" not in write_page(result, quick=False).read_text()
-    assert "Scored on test before" not in write_page(replace(result, superseded=[unscored]), quick=False).read_text()
+    assert "Earlier runs scored on test" not in write_page(result, quick=False).read_text()
+    assert "Earlier runs scored on test" not in write_page(replace(result, superseded=[unscored]), quick=False).read_text()
     told = write_page(replace(result, superseded=[scored, unscored, scored]), quick=False).read_text()
-    assert "Scored on test before, with settings that have been replaced: lmle on mlp (2 runs), `superseded`" in told
+    assert "Earlier runs scored on test with settings that were replaced: lmle on mlp (2 runs); `superseded`" in told

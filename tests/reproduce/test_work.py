@@ -91,7 +91,7 @@ def test_a_part_of_an_experiment_is_trained_and_the_rest_later(tmp_path: Path, c
     whole = reproduce("one", made(), request(tmp_path))
     assert count.seen() == ALL[:2]
     assert list(whole.records) == [("CE", ""), ("CRL", "")]
-    with pytest.raises(ValueError, match=r"--only to be a part of a row or column \(CE, CRL\), but got 'lmle'"):
+    with pytest.raises(ValueError, match=r"only to be a part of a row or column \(CE, CRL\), but got 'lmle'"):
         reproduce("one", made(), request(tmp_path, only=["ce", "lmle"]))
 
 
@@ -506,7 +506,7 @@ def test_training_anew_goes_on_where_it_was_stopped(done: Path, count: Count, mo
     assert count.seen() == ALL[:1]
     reproduce("one", made(), request(done, again=True))
     file = done / "runs" / "one.again.json"
-    told = f"--again was stopped before, and goes on: 1 run trained anew already; without {file} it begins anew."
+    told = f"Resuming --again: 1 run retrained already. Delete {file} to start over."
     assert told in said
     assert not file.exists()
     assert count.seen() == ALL[1:]
@@ -552,9 +552,9 @@ def test_what_is_measured_after_training_anew_is_of_the_new_runs(done: Path) -> 
     reproduce("one", made(), request(done, again=True))
     page = done / "results" / "one.md"
     reproduce("one", made(measure=measure), request(done))
-    assert "in the scores alone" not in page.read_text(encoding="utf-8")
+    assert "in the scores but not" not in page.read_text(encoding="utf-8")
     reproduce("one", made(measure=measure), request(done, seeds=3, only=("CE",)))
-    told = "**Runs that are in the scores alone, and not in what is measured beside them: 1.**"
+    told = "**Runs in the scores but not in the measurements: 1.**"
     assert told in page.read_text(encoding="utf-8")
     assert [path.name.endswith("-2") for path in measured] == [True, True]
 
@@ -567,7 +567,7 @@ def test_a_run_that_diverges_is_recorded_and_told(tmp_path: Path, count: Count) 
     assert list(result.records) == [("CE", "")]
     assert result.diverged == [("wild", "", 0), ("wild", "", 1)]
     page = (tmp_path / "results" / "one.md").read_text(encoding="utf-8")
-    assert "**Diverged, and in no mean: wild, seed 0; wild, seed 1.**" in page
+    assert "**Diverged runs, excluded from all means: wild, seed 0; wild, seed 1.**" in page
     wild = [run for run in content(tmp_path)["runs"] if run["row"] == "wild"]
     assert all("finite" in run["diverged"] for run in wild)
     count.seen()
@@ -594,7 +594,7 @@ def test_runs_of_earlier_settings_are_kept_apart(done: Path, count: Count) -> No
     assert [(run["row"], run["seed"]) for run in found["runs"]] == [("CE", 0), ("CE", 1), ("CRL", 0), ("CRL", 1)]
     assert keys(found["superseded"]) == before[2:]
     page = (done / "results" / "one.md").read_text(encoding="utf-8")
-    assert "Scored on test before, with settings that have been replaced: crl on mlp (2 runs)" in page
+    assert "Earlier runs scored on test with settings that were replaced: crl on mlp (2 runs)" in page
     count.seen()
     shutil.rmtree(done / "runs")
     reproduce("one", made(), request(done))  # and back
@@ -634,12 +634,12 @@ def test_what_diverges_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_generated_and_real_data_do_not_mix(done: Path) -> None:
-    with pytest.raises(ValueError, match=r"--results to be a folder for the small versions on generated data alone"):
+    with pytest.raises(ValueError, match=r"results to be a folder for small versions on generated data only"):
         reproduce("one", made(quick={"epochs": 1}), request(done, quick=True))
 
 
 def test_an_experiment_without_a_small_version_has_none(tmp_path: Path, count: Count) -> None:
-    with pytest.raises(ValueError, match=r"--quick to be an experiment that has settings for a small version"):
+    with pytest.raises(ValueError, match=r"one has no small version"):
         reproduce("one", made(), request(tmp_path, quick=True))
     assert count.seen() == []
 
@@ -786,7 +786,7 @@ def test_a_run_whose_folder_was_lost_keeps_its_record(tmp_path: Path, theatre: T
 
 
 def test_what_is_measured_in_other_trainings_than_those_scored_is_told(tmp_path: Path, theatre: Theatre) -> None:
-    told = "in a second training, which is not, or not known to be, the one that is scored: 2 of 4 runs"
+    told = "in a second training that may differ from the scored one: 2 of 4 runs"
     experiment = made(measure=Measure(), show=shown)
     reproduce("one", made(), request(tmp_path))
     for score, apart in ((0.5, False), (0.9, True)):  # trained once more: to the same end, and to another

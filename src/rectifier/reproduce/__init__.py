@@ -1,4 +1,4 @@
-"""Experiments that anyone can run again: what is missing is trained, and what came out stands beside the paper's."""
+"""Experiments that anyone can repeat: train the missing runs and show the results next to the paper's."""
 
 from rectifier.reproduce.experiment import Cell, Context, Experiment, find_experiments, load_experiment
 from rectifier.reproduce.result import ExperimentResult

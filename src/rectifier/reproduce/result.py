@@ -55,10 +55,10 @@ class ExperimentResult:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """All scores of all runs: row, column, part, rule, metric, label, seed, value.
+        """Every score of every run: row, column, part, rule, metric, label, seed, value.
 
-        The label is empty for all labels together. Rule ``preferred`` repeats the rule that validation prefers, run by
-        run. Part ``train`` holds the imbalance ratio of each label.
+        An empty label means all labels together. Rule ``preferred`` repeats each run's preferred rule. Part ``train``
+        holds the imbalance ratio of each label.
         """
         rows = [
             (*where, *entry[:-1], seed, entry[-1])
@@ -92,7 +92,7 @@ class ExperimentResult:
         return estimate(self.values(cell, rule, label, metric))
 
     def validation_score(self, cell: Cell) -> Estimate:
-        """Return the validation score of a cell, under the rule that validation prefers."""
+        """Return the validation score of a cell under the preferred rule."""
         return estimate(self._by_seed.get((cell.row, cell.column, "validation", PREFERRED, _VALIDATION_SCORE, ""), {}))
 
     def gain(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Difference | None:
@@ -114,7 +114,7 @@ class ExperimentResult:
         return difference({seed: ours[seed] for seed in self._of_the_same_data(cell, base) if seed in ours}, theirs)
 
     def _of_the_same_data(self, cell: Cell, base: Cell) -> list[str]:
-        """Return the seeds of which both cells have runs of the same images, labels and splits."""
+        """Return the seeds for which both cells have runs on the same images, labels and splits."""
         ours, theirs = (self.records.get((one.row, one.column), {}) for one in (cell, base))
         prints = {seed: record["data"]["fingerprint"] for seed, record in theirs.items()}
         return [str(seed) for seed, record in ours.items() if record["data"]["fingerprint"] == prints.get(seed)]

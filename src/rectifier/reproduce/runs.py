@@ -1,4 +1,4 @@
-"""The runs of an experiment: which folder each lies in, and how those that are missing are trained."""
+"""The runs of an experiment: which folder each one is in, and how missing ones are trained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rectifier.training.run.atomic import read_json, write_json
 from rectifier.training.run.folder import Run
 
 Prints = frozenset[str] | None
-"""The fingerprints that data may have; None where the data is not here, and any will do."""
+"""The fingerprints that data may have; None, which allows any, where the data is not on this machine."""
 
 
 class RunFolders:
@@ -23,9 +23,9 @@ class RunFolders:
 
     Args:
         folder: the folder of all runs.
-        varied: names of the settings that tell runs apart in messages.
-        check_data: whether runs of other data than what is here are left alone.
-        again: the file in which ``--again`` notes its folders, or None where nothing is trained a second time.
+        varied: names of the settings that distinguish runs in messages.
+        check_data: leave runs of other data than the data here alone.
+        again: the file that lists the folders of ``--again``, or None where nothing is retrained.
     """
 
     def __init__(self, folder: Path, varied: Collection[str], *, check_data: bool, again: Path | None) -> None:
@@ -44,7 +44,7 @@ class RunFolders:
         return Planned(f"{config.method}{told} on {config.network}, seed {config.seed}", config, where)
 
     def fingerprints(self, config: Config) -> Prints:
-        """Return the fingerprints that a run's data may have, or None where the data is not here."""
+        """Return the fingerprints that a run's data may have, or None where the data is missing."""
         told = f"{data_settings(config)} {config.seed if config.resplit else ''}"
         if told not in self._prints:
             try:
@@ -54,7 +54,7 @@ class RunFolders:
         return self._prints[told]
 
     def end(self) -> None:
-        """Note that all runs that ``--again`` asked for are trained."""
+        """Forget the folders of ``--again``: all its runs are trained."""
         if self._again:
             self._again.end()
 
@@ -72,7 +72,7 @@ def trained(planned: Sequence[Planned], together: int | None) -> Iterator[list[R
 
 
 def _train(group: RunGroup) -> list[str]:
-    """Train a group; return why runs diverged, which does not keep others from being trained."""
+    """Train a group; return why runs diverged. A diverged run does not stop the others."""
     try:
         train_group(group)
     except FloatingPointError as error:
@@ -86,25 +86,25 @@ def _record(planned: Planned, reasons: Sequence[str]) -> Record:
     if run.is_finished or not reasons:
         return record_of(run)
     reason = next((reason for reason in reasons if str(planned.folder) in reason), reasons[0])
-    console.say(f"{planned.name} diverged, and is recorded so; --again trains it anew. {reason}")
+    console.say(f"{planned.name} diverged and is recorded as diverged; --again retrains it. {reason}")
     return diverged_record(run, reason)
 
 
 class _Again:
-    """The folders of runs that are trained a second time, in a file until all are: a stopped command can resume."""
+    """The folders of runs that are retrained; a file lists them until all are done, so that a command can resume."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._used = path, set[str]()
         self._folders = self._there()
-        begun = sum(Run(path.parent / name).is_finished for name in self._folders.values())
-        if begun:
-            anew = f"{check.amount(begun, 'run')} trained anew already; without {path} it begins anew"
-            console.say(f"--again was stopped before, and goes on: {anew}.")
+        if done := sum(Run(path.parent / name).is_finished for name in self._folders.values()):
+            console.say(
+                f"Resuming --again: {check.amount(done, 'run')} retrained already. Delete {path} to start over."
+            )
 
     def _there(self) -> Mapping[str, str]:
         folders = read_json(self._path) if self._path.is_file() else {}
         if not isinstance(folders, dict):
-            check.fail(str(self._path), "what --again has trained, by run", "another file: put it elsewhere")
+            check.fail(str(self._path), "the list of runs that --again retrains", "another file: move it away")
         return folders
 
     def folder(self, key: str, folder: Path, there: Prints) -> Path:
@@ -125,14 +125,14 @@ class _Again:
 
 
 def _folder_of(folder: Path, there: Prints) -> Path:
-    """Return the folder of a run of this data: the last finished one, else the last, else a new one."""
+    """Return the folder of a run on this data: the last finished one, else the last one, else a new one."""
     own = [path for path in takewhile(Path.exists, _numbered(folder)) if _is_of(path, there)]
     done = [path for path in own if Run(path).is_finished]
     return [_new(folder), *own[-1:], *done[-1:]][-1]
 
 
 def _is_of(folder: Path, there: Prints) -> bool:
-    """Say whether a run is of this data, or may become so because it has not seen any."""
+    """Return whether a run uses this data, or has not opened any data yet."""
     return there is None or not (folder / "data.json").is_file() or Run(folder).data["fingerprint"] in there
 
 

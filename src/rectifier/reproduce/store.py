@@ -1,7 +1,7 @@
-"""The records of one experiment: those published in ``NAME.json``, and one file for each run that was recorded since.
+"""The records of one experiment: the published file ``NAME.json``, and one file for each run recorded since.
 
-Files are written whole or not at all, and processes that work on one experiment write different ones. ``NAME.json`` is
-made of what it held and of these files, so nothing has to be locked, and nothing that somebody recorded is lost.
+Each file is written atomically, and processes that work on one experiment write different files. ``NAME.json`` is
+rebuilt from its own content and these files, so no lock is needed and no record is lost.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MEASURED = ("found", "measured", "measured_apart")
 
 
 class RecordStore:
-    """What is recorded of an experiment's runs, now and before.
+    """The current and earlier records of an experiment's runs.
 
     Args:
-        path: the experiment's ``NAME.json``; others lie beside it, and may share runs with it.
-        folder: where each new record has a file of its own.
+        path: the experiment's ``NAME.json``. Other experiments in its folder may share runs with it.
+        folder: the folder with one file for each new record.
         quick: whether this is the small version.
-        again: whether runs that were recorded before count as unknown.
-        scored: whether runs are scored on test; if not, no test scores are kept.
+        again: treat runs that were recorded before as unknown.
+        scored: keep test scores.
     """
 
     def __init__(self, path: Path, folder: Path, *, quick: bool, again: bool, scored: bool = True) -> None:
@@ -48,10 +48,10 @@ class RecordStore:
         return record if self._scored else without_test(record)
 
     def read(self) -> bool:
-        """Read what is recorded, by other processes too, and say whether that is more or other than was known."""
+        """Read all records, and return whether another process added or replaced any."""
         content = read_results(self.path) if self.path.is_file() else {}
         if not content and self.path.is_file():
-            check.fail(str(self.path), "the results of an experiment", "another file: put it elsewhere")
+            check.fail(str(self.path), "the results of an experiment", "another file: move it away")
         self._files = self._names()
         before, (self._own, self._replaced) = self._own, _merged(content, [_read_file(path) for path in self._files])
         self._own = {key: self._kept_of(one) for key, one in self._own.items()}
@@ -65,19 +65,19 @@ class RecordStore:
         return sorted(self._folder.glob("*.json"))
 
     def get(self, key: str) -> Record | None:
-        """Return the record of a run, of this experiment or of another that shares it; a scored one if there is any."""
+        """Return the record of a run, by this experiment or another one; a scored record is preferred."""
         own, shared = self._own.get(key), self._shared.get(key)
         return shared if shared and (own is None or ("test" in shared and "test" not in own)) else own
 
     def knows(self, key: str, scored: bool = False) -> bool:
-        """Say whether a run need not be trained; a candidate has no test scores."""
+        """Return whether a run is recorded, with test scores if it must be ``scored``."""
         record = None if self._again and key not in self._new else self.get(key)
         return record is not None and (not scored or _is_scored(record))
 
     def keep(self, record: Record, scored: bool) -> None:
-        """Record a run; the test scores of a candidate (not ``scored``) are left out.
+        """Record a run, without test scores if it is a candidate (not ``scored``).
 
-        A known run whose folder is lost keeps its record: on a GPU a second training is another run, not a better one.
+        A recorded run whose folder was lost keeps its record: on a GPU, a second training differs and is not better.
         """
         key, kept = record["key"], record if scored else without_test(record)
         if not self.knows(key, scored):
@@ -88,7 +88,7 @@ class RecordStore:
             self._candidates[key] = None
 
     def forget(self, key: str) -> None:
-        """Put a record of other data aside, and what was measured in it."""
+        """Set aside a record of other data, and drop what was measured in that run."""
         if key in self.measured_in:
             self.measure({}, [], [])
         if own := self._own.pop(key, None):
@@ -96,12 +96,12 @@ class RecordStore:
         self._shared.pop(key, None)
 
     def measure(self, found: dict[str, Any], keys: list[str], apart: list[str]) -> None:
-        """Note what was measured, in which runs, and which of them are other trainings than those scored."""
+        """Set what was measured, the keys of the runs, and those measured in another training than the scored one."""
         self._measured = [found, keys, apart]
         self.found, self.measured_in, self.measured_apart = found, keys, apart
 
     def _write_file(self, record: Record, replaced: str | None) -> None:
-        """Write a record to its own file: as the one that counts, or as one put aside for a reason."""
+        """Write a record to its own file: as the current one, or as one that was replaced for a reason."""
         known = [one for one in (self._own.get(record["key"]), *self._files_of(record["key"])) if one]
         marks = sorted({_mark(one) for one in known} - {_mark(record)})
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -112,32 +112,32 @@ class RecordStore:
         return [_read_file(path)["record"] for path in self._folder.glob(f"{key}-*.json")]
 
     def candidate(self, key: str) -> Record | None:
-        """Return what is known of a run that validation chooses from, and list it as such."""
+        """Return the record of a run that validation chooses from, and list it as a candidate."""
         record = self.get(key)
         if record:
             self._candidates[key] = None
         return record
 
     def unscored(self) -> int:
-        """Count the runs that are recorded without test scores."""
+        """Return the number of runs recorded without test scores."""
         return sum(not _is_scored(record) for record in self._own.values())
 
     def seeds(self) -> set[int]:
-        """Return the seeds recorded by this experiment; others may have more of a run that they share with it."""
+        """Return the seeds that this experiment recorded; experiments that share its runs may have more."""
         return {record["seed"] for record in self._own.values()}
 
     def current(self, keys: Mapping[Place, str]) -> dict[Place, Record]:
-        """Return what is recorded of these runs; a run that is not retrained yet has its old record."""
+        """Return the records of these runs; a run that is not retrained yet has its old record."""
         there = {place: record for place, key in keys.items() if (record := self.get(key))}
         return {place: record for place, record in there.items() if not self._scored or _is_scored(record)}
 
     def superseded(self, current: Mapping[Place, Record]) -> list[Record]:
-        """Return the records of settings that the experiment no longer has, and those that were replaced."""
+        """Return the records of settings that the experiment no longer has, and replaced records."""
         keys = {record["key"] for record in current.values()} | set(self._candidates)
         return [*(one for key, one in self._own.items() if key not in keys), *self._replaced]
 
     def write(self, facts: Mapping[str, Any], current: Mapping[Place, Record]) -> bool:
-        """Write ``NAME.json``; say whether it holds all, or somebody has recorded more since it was read."""
+        """Write ``NAME.json``; return False if another process added a record since the last ``read``."""
         runs: dict[str, Record] = {}
         for (row, column, _), record in current.items():
             runs.setdefault(record["key"], placed(record, row, column))  # two cells may share it
@@ -149,9 +149,9 @@ class RecordStore:
 
 
 def _merged(content: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Record], list[Record]]:
-    """Return the records that count by key, and those that were replaced.
+    """Return the current record of each key, and the replaced records.
 
-    A file says which versions of its record it replaces. Of versions that no other replaces the published one counts.
+    A file names the versions of a record that it replaces. If several versions are left, the published one is current.
     """
     listed = [one for part in LISTS for one in content.get(part, ())]
     published = {one["key"]: one for one in listed if "replaced" not in one}
@@ -161,7 +161,7 @@ def _merged(content: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> t
     gone |= {mark for file in files if not file["replaced"] for mark in file["replaces"]}
     own = {key: one for key, one in published.items() if _mark(one) not in gone}
     own |= {one["key"]: one for one, _ in versions if one["key"] not in own and _mark(one) not in gone}
-    for record, reason in versions:  # a run that was retrained to the same scores is not worth telling
+    for record, reason in versions:  # except those retrained to the same scores
         seen = [one for one in replaced if one["key"] == record["key"]] + [own.get(record["key"], {})] * (not reason)
         if "test" in record and record["test"] not in [one.get("test") for one in seen]:
             replaced.append({**record, "replaced": reason or TRAINED_ANEW})
@@ -172,12 +172,12 @@ def _read_file(path: Path) -> dict[str, Any]:
     content = read_json(path)
     names = {"record", "replaces", "replaced"}
     if not isinstance(content, dict) or content.keys() != names or not is_record(content["record"]):
-        check.fail(str(path), "the record of a run, as rectifier reproduce writes it", "another file: put it elsewhere")
+        check.fail(str(path), "the record of a run, as rectifier reproduce writes it", "another file: move it away")
     return content
 
 
 def _mark(record: Mapping[str, Any]) -> str:
-    """Return a short name of a version of a record, wherever it is listed."""
+    """Return a hash that identifies a version of a record, whichever list it is in."""
     told = {name: value for name, value in record.items() if name not in ("row", "column", "replaced")}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 

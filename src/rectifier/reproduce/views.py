@@ -1,4 +1,4 @@
-"""How an result is shown: a table of cells, a table of labels, or a curve. Percent throughout."""
+"""How a result is shown: the table of its cells, its one-line summary, and numbers as text. Percent throughout."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rectifier.reproduce.result import ExperimentResult
 Show = Callable[[ExperimentResult], str]
 RULE_WORDS = {
     "argmax": "Argmax",
-    "prior": "After the log prior is taken off the logits",
-    "tuned": "With offsets tuned on validation",
-    PREFERRED: "Under the rule that validation prefers, run by run",
+    "prior": "Prior: log prior subtracted from the logits",
+    "tuned": "Tuned: offsets tuned on validation",
+    PREFERRED: "Preferred: each run's best rule on validation",
 }
-"""The decision rules; the paper's is argmax."""
+"""Headings of the decision rules; the paper uses argmax."""
 
 
 def table(beside: str = "paper") -> Show:
-    """Show rows and columns as the cells say, under each decision rule, with gains below the rows that have any.
+    """Show the cells in rows and columns under each decision rule, with gains below the rows that have any.
 
-    ``beside`` is what the cells' own numbers are called, which stand beside ours by argmax.
+    ``beside`` names the numbers of the cells' ``paper``, which are shown next to ours under argmax.
     """
 
     def show(result: ExperimentResult) -> str:
@@ -34,48 +34,46 @@ def table(beside: str = "paper") -> Show:
 
 
 def cells_under(result: ExperimentResult, rule: str, beside: str | None) -> str:
+    """Return the table of one decision rule with its heading."""
     cells = result.experiment.cells
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    rows = list(dict.fromkeys(cell.row for cell in cells))
-    width = 1 if beside is None else 2  # ours alone, or with the other number
-    heads = ["", *(head for column in columns for head in (column or "ours", f"{column} {beside}".strip())[:width])]
-    named: dict[str, list[tuple[str, str]]] = {}
-    for row in rows:
+    width = 1 if beside is None else 2  # ours alone, or ours and the paper's
+    pairs = [(column or "ours", f"{column} {beside}".strip()) for column in columns]
+    heads = ["class-balanced accuracy, %", *(head for pair in pairs for head in pair[:width])]
+    lines = []
+    for row in dict.fromkeys(cell.row for cell in cells):
         there = {cell.column: cell for cell in cells if cell.row == row}
-        named[row] = [_pair(result, there.get(column), rule) for column in columns]
-        if any(cell.against for cell in there.values()):
-            named[f"{row}, gain"] = [_gain_pair(result, there.get(column), rule) for column in columns]
-        for control in dict.fromkeys(cell.row for cell in cells if cell.control_of == row):
-            texts = [_over_control(result, there.get(column), control, rule) for column in columns]
-            if any(texts):
-                named[f'{row}, over "{control}"'] = [(text, "") for text in texts]
-    lines = [[name, *(text for pair in pairs for text in pair[:width])] for name, pairs in named.items()]
+        for name, by_column in _lines_of(result, row, there, rule).items():
+            lines.append([name, *(text for column in columns for text in by_column.get(column, ("", ""))[:width])])
     return f"## {RULE_WORDS[rule]}\n\n{markdown_table(heads, lines)}"
 
 
-def _pair(result: ExperimentResult, cell: Cell | None, rule: str) -> tuple[str, str]:
-    if cell is None:
-        return "", ""
-    return spread(result.score(cell, rule)), paper_text(cell.paper_of())
-
-
-def _gain_pair(result: ExperimentResult, cell: Cell | None, rule: str) -> tuple[str, str]:
-    if cell is None:
-        return "", ""
-    return gain_text(result.gain(cell, rule)), paper_gain_text(result.paper_gain(cell))
-
-
-def _over_control(result: ExperimentResult, cell: Cell | None, row: str, rule: str) -> str:
-    if cell is None:
-        return ""
-    control = next((one for one in result.controls(cell) if one.row == row), None)
-    return "" if control is None else gain_text(result.gain_over(cell, control, rule))
+def _lines_of(
+    result: ExperimentResult, row: str, cells: Mapping[str, Cell], rule: str
+) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return scores, gains and gains over controls of a row: our text and the paper's by column."""
+    lines = {row: {c: (spread(result.score(cell, rule)), paper_text(cell.paper_of())) for c, cell in cells.items()}}
+    if any(cell.against for cell in cells.values()):
+        lines[f"{row}, gain"] = {
+            column: (gain_text(result.gain(cell, rule)), paper_gain_text(result.paper_gain(cell)))
+            for column, cell in cells.items()
+        }
+    for name in dict.fromkeys(cell.row for cell in result.experiment.cells if cell.control_of == row):
+        gains = {
+            column: gain_text(result.gain_over(cell, control, rule))
+            for column, cell in cells.items()
+            for control in result.controls(cell)
+            if control.row == name
+        }
+        if any(gains.values()):
+            lines[f'{row}, over "{name}"'] = {column: (text, "") for column, text in gains.items()}
+    return lines
 
 
 def summary_line(result: ExperimentResult) -> str:
-    """Say in a line what validation likes best in each column, of what is compared, and its gain on test.
+    """Return in one line the cell of each column with the best validation score, and its gain on test.
 
-    Where that has a control, the gain over it is told, too: a gain that the control has as well is of something else.
+    If the cell has a control, its gain over that is included: a gain that the control shares has another cause.
     """
     columns = dict.fromkeys(cell.column for cell in result.experiment.cells)
     return "; ".join(filter(None, (_column_summary(result, column) for column in columns)))
@@ -98,24 +96,17 @@ def _column_summary(result: ExperimentResult, column: str) -> str:
     gains = [(result.gain_over(best, one, PREFERRED, result.experiment.metric), name) for one, name in others]
     told = [f"{gain_text(gain)} over {other}" for gain, other in gains if gain_text(gain)]
     lost = [seed for *where, seed in result.diverged if where in ([best.row, column], [base.row, column])]
-    told += [f"{check.amount(len(lost), 'run')} of these diverged"] if lost else []
+    told += [f"{check.amount(len(lost), 'run')} diverged"] if lost else []
     return f"{place} {', '.join(told)}" if told else ""
 
 
-# Texts.
-
-
 def with_papers(ours: Iterable[str], papers: Iterable[str], rule: str) -> list[str]:
-    """Return each of our texts with the paper's behind it, which is of argmax."""
+    """Return each of our texts followed by the paper's, which is empty except under argmax."""
     return [text for pair in zip(ours, papers, strict=True) for text in (pair[0], pair[1] * (rule == "argmax"))]
 
 
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"
-
-
 def spread(found: Mapping[str, Any], signed: bool = False) -> str:
-    """Write a mean with half of its interval; a gain whose interval excludes 0 is bold."""
+    """Return a mean with half of its interval; a gain whose interval excludes 0 is bold."""
     if found["mean"] is None:
         return ""
     if not found.get("excludes_zero"):
@@ -124,13 +115,12 @@ def spread(found: Mapping[str, Any], signed: bool = False) -> str:
 
 
 def _digits(found: Mapping[str, Any]) -> int:
-    """Return as many digits as show that an interval excludes 0, three at most."""
+    """Return the number of digits, at most three, that shows that an interval excludes 0."""
     mean, half = 100 * abs(found["mean"]), 100 * (found["half_width"] or 0.0)
     return next((digits for digits in (1, 2) if round(mean, digits) > round(half, digits)), 3)
 
 
 def gain_text(found: Mapping[str, Any] | None) -> str:
-    """Write a gain, of which there may be none."""
     return "" if found is None else spread(found, signed=True)
 
 
@@ -143,6 +133,6 @@ def paper_text(value: float | None) -> str:
 
 
 def markdown_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a table whose first column is text and whose others are numbers."""
+    """Return a table whose first column is text and whose other columns are numbers."""
     rule = ["---", *["---:"] * (len(heads) - 1)]
     return "\n".join(f"| {' | '.join(line)} |" for line in [list(heads), rule, *map(list, lines)])

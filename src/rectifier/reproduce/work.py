@@ -22,10 +22,10 @@ from rectifier.training.config import Config
 from rectifier.training.run.folder import Run
 
 CHOICE_SEEDS = (1_000, 1_001)
-"""Of the runs among which validation chooses: none of those that are scored on test."""
+"""Seeds of the runs that validation chooses from; they are never scored on test."""
 
 RECORDS = {False: "records", True: "quick-records"}
-"""Where each run's record has a file of its own, of the full and of the small version, beside the runs."""
+"""Folders, next to the runs, with one file for each record: full and small version."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Request:
     Args:
         results: the folder of ``NAME.json``, ``NAME.md`` and figures.
         runs: the folder that runs are trained in.
-        settings: settings of every run, as where data lies.
+        settings: settings of every run, such as ``data_root``.
         seeds: number of seeds of each cell; None: as many as the experiment asks for.
         quick: run the small version.
         again: retrain what is recorded already.
         together: number of runs side by side on one GPU.
-        train: train what is missing; else what is recorded is shown.
-        only: train only the cells whose row or column has one of these texts; recorded runs of others are shown.
-        experiments: the folder of the experiments, where it is not the default.
+        train: train missing runs; if False, only show recorded ones.
+        only: train only cells whose row or column contains one of these texts; show recorded runs of the others.
+        experiments: the folder of the experiments, if it is not the default.
     """
 
     results: Path
@@ -58,14 +58,14 @@ class Request:
 
 
 def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str]) -> dict[str, list[str]]:
-    """Return for each experiment the texts of ``only`` found in its rows or columns; one that is in none is refused."""
+    """Return for each experiment the texts of ``only`` that its rows or columns contain; each text must occur."""
     cells = {name: experiment.cells for name, experiment in experiments.items()}
     found = {name: [text for text in only if _with_text(own, text)] for name, own in cells.items()}
     there = dict.fromkeys(part for own in cells.values() for cell in own for part in (cell.row, cell.column) if part)
     for text in only:
         if not text or not any(text in texts for texts in found.values()):
             listed = ", ".join(there) or "there are none"
-            check.fail("--only", f"a part of a row or column ({listed})", repr(text))
+            check.fail("only", f"a part of a row or column ({listed})", repr(text))
     return found
 
 
@@ -77,15 +77,15 @@ def _with_text(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def reproduce(name: str, experiment: Experiment, request: Request) -> ExperimentResult:
-    """Train what is missing, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers beside ours."""
+    """Train missing runs, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers next to ours."""
     only_what_each_has({name: experiment}, request.only)
     if request.quick and experiment.cells and not experiment.quick:
-        check.fail("--quick", "an experiment that has settings for a small version (quick=...)", name)
+        raise ValueError(f"{name} has no small version: the experiment has no settings quick=....")
     return _Work(name, experiment, request).done()
 
 
 class _Work:
-    """One experiment under way: records are written after every group of runs."""
+    """One experiment being run; records are written after every group of runs."""
 
     def __init__(self, name: str, experiment: Experiment, request: Request) -> None:
         self._name, self._experiment, self._request = name, experiment, request
@@ -124,33 +124,33 @@ class _Work:
             result = self._write()
             write_page(result, self._request.quick, self._request.experiments)
         else:
-            begun = f" but {check.amount(known, 'run')} to choose from" if (known := self._store.unscored()) else ""
-            console.say(f"Nothing of {self._name} is recorded in {self._request.results}{begun}.")
+            more = f" {check.amount(known, 'candidate run')} recorded." if (known := self._store.unscored()) else ""
+            console.say(f"No results of {self._name} in {self._request.results} yet.{more}")
         self._runs.end()
         return result
 
     def _check_folders(self) -> None:
-        """Refuse folders that cannot be written to before anything is trained for them."""
-        for option, folder in (("--results", self._request.results), ("--out", self._request.runs)):
+        """Refuse folders that are not writable before anything is trained."""
+        for option, folder in (("results", self._request.results), ("runs", self._request.runs)):
             there = next(path for path in (folder, *folder.parents) if path.exists())
             if not there.is_dir() or not os.access(there, os.W_OK):
-                check.fail(option, "a folder that can be written to", there)
+                check.fail(option, "a writable folder", there)
 
     # Which settings.
 
     def _check_settings(self) -> None:
-        """Refuse settings that cannot be trained before anything is."""
+        """Refuse settings that cannot be trained before anything is trained."""
         for cell in self._experiment.cells:
             for values in (*_combinations(self._experiment.recipe), *_combinations(cell.choose)):
                 try:
                     self._config(cell, 0, values)
                 except (ValueError, TypeError) as error:
-                    check.fail(f"cell {cell.name!r} of {self._name}", "one that can be trained", error)
+                    check.fail(f"cell {cell.name!r} of {self._name}", "trainable", error)
 
     def _choose(self, train: bool = True) -> None:
-        """Let validation choose: first the recipe of each column, then what is a cell's own.
+        """Choose on validation: first the recipe of each column, then the settings of each cell.
 
-        Without ``train`` it chooses among recorded runs.
+        Without ``train``, choose among recorded runs only.
         """
         cells, recipe = self._experiment.cells, self._experiment.recipe
         if recipe:
@@ -163,10 +163,9 @@ class _Work:
         self._chosen = self._best([(cell, cell.choose, train and self._is_wanted(cell)) for cell in choosing])
 
     def _best(self, asked: Sequence[tuple[Cell, Mapping[str, Sequence[Any]], bool]]) -> dict[Where, dict[str, Any]]:
-        """Return for each cell the values of a grid with the best validation score, by runs of seeds of their own.
+        """Return the values of a grid with the best validation score for each cell.
 
-        Candidates are trained where that is asked for. While some are missing nothing is chosen: the best of what
-        happens to be there is no choice.
+        Candidates have seeds of their own and are trained if asked for. Nothing is chosen while one is missing.
         """
         seeds = CHOICE_SEEDS[:1] if self._request.quick else CHOICE_SEEDS
         tried = [
@@ -190,7 +189,7 @@ class _Work:
         return replace(config.with_settings(self._request.settings), seed=seed).anchored()
 
     def _is_settled(self, cell: Cell) -> bool:
-        """Say whether all is chosen that has to be: a run with default settings is no run of the cell."""
+        """Return whether all settings are chosen; a run with default settings is not a run of the cell."""
         own = not cell.choose or (cell.row, cell.column) in self._chosen
         return own and (not self._experiment.recipe or cell.column in self._recipes)
 
@@ -202,7 +201,7 @@ class _Work:
         return {place: key_of(config) for place, config in self._settled(seeds).items()}
 
     def _recorded_seeds(self) -> list[int]:
-        """Return the seeds that are asked for, and those that are recorded in addition."""
+        """Return the requested seeds and the other recorded seeds."""
         return sorted({*self._seeds, *self._store.seeds()}.difference(CHOICE_SEEDS))
 
     def _is_wanted(self, cell: Cell) -> bool:
@@ -212,14 +211,14 @@ class _Work:
     # Runs.
 
     def _train_missing(self, configs: Sequence[Config], scored: bool | None = None) -> None:
-        """Train the runs that are not known."""
+        """Train runs that are not recorded."""
         scored = self._experiment.scored if scored is None else scored
         self._forget_other_data(configs)
         unknown = {key_of(config): config for config in configs if not self._store.knows(key_of(config), scored)}
         self._train(unknown.values(), scored)
 
     def _train(self, configs: Iterable[Config], scored: bool) -> list[Run]:
-        """Train runs that are not finished, record them, and return those that did not diverge."""
+        """Train runs that are not finished, record them, and return the runs that did not diverge."""
         planned = [self._runs.plan(config) for config in configs]
         for record in runs.finished(planned):
             self._store.keep(record, scored)
@@ -231,7 +230,7 @@ class _Work:
         return [run for run in (Run(one.folder) for one in planned) if run.is_finished]
 
     def _forget_other_data(self, configs: Iterable[Config]) -> None:
-        """Put records aside that are of other data than what lies here, so that their runs are retrained."""
+        """Set aside records of other data than the data here, so that their runs are retrained."""
         if not self._request.train:
             return
         unlike = 0
@@ -242,40 +241,40 @@ class _Work:
                 self._store.forget(key)
                 unlike += 1
         if unlike:
-            told = "of other images, labels or parts than those here: they count no longer, and are trained anew"
+            told = "used other images, labels or splits than those here. They no longer count and are retrained"
             console.say(f"{check.amount(unlike, 'recorded run')} {told}.")
 
     # In addition to scores.
 
     def _measure(self) -> None:
-        """Measure what the experiment asks for in addition to scores, unless that was done in these very runs.
+        """Measure what the experiment needs in addition to scores, unless these same runs were measured before.
 
-        An experiment without runs looks at data alone, and by now there may be more of it.
+        An experiment without runs looks at data, and is measured every time because there may be more data.
         """
         if self._experiment.measure is None:
             return
         if self._request.only:
-            console.say("What is measured beside scores needs all runs: it is done without --only.")
+            console.say("Measurements need all runs. Run without --only to measure.")
             return
         store, wanted = self._store, set(self._keys(self._seeds).values())
         measured, recorded = set(store.measured_in), set(self._keys(self._recorded_seeds()).values())
-        # More seeds may have been measured than are asked for; a run without a record will be another one.
+        # More seeds may be measured than requested; a run without a record will be retrained and differ.
         is_done = store.found and wanted <= measured <= recorded and all(map(store.knows, wanted))
         if not self._experiment.cells or not is_done or self._request.again:
-            (self._pictures / f"{self._name}.png").unlink(missing_ok=True)  # it shows what was found before
+            (self._pictures / f"{self._name}.png").unlink(missing_ok=True)  # it shows the old measurement
             apart: set[str] = set()
             found = self._experiment.measure(self._context(apart))
             store.measure(found, sorted(wanted), sorted(apart))
 
     def _draw(self) -> None:
-        """Draw the picture that shows images of the data, unless it is there."""
+        """Draw the picture that shows images of the data, unless it exists."""
         draw = self._experiment.draw
         if draw is None or not self._store.found or (self._pictures / f"{self._name}.png").is_file():
             return
         try:
             draw(self._context(set()))
         except MissingDataError as error:
-            console.say(f"The picture of {self._name} is not drawn, for want of its images. {error}")
+            console.say(f"The picture of {self._name} is not drawn because its images are missing. {error}")
 
     def _context(self, apart: set[str]) -> Context:
         def folders(row: str, column: str = "") -> list[Run]:
@@ -291,9 +290,9 @@ class _Work:
         )
 
     def _folders(self, cell: Cell, apart: set[str]) -> list[Run]:
-        """Return a cell's runs, trained where only records are left of them; those that diverged are not among them.
+        """Return a cell's runs except diverged ones; runs of which only the record is left are retrained.
 
-        A lost run keeps its record, and on a GPU its second training is another: the keys of such runs go ``apart``.
+        The record stays. If the second training differs from it, as on a GPU, the run's key is added to ``apart``.
         """
         configs = {key_of(config): config for config in (self._config(cell, seed) for seed in self._seeds)}
         known = {key: self._store.get(key) or {} for key in configs if self._store.knows(key)}
@@ -307,7 +306,7 @@ class _Work:
     # Results.
 
     def _current(self) -> dict[Place, Record]:
-        """Return what is recorded of the cells as they are, of more seeds, too, than are asked for."""
+        """Return the records of all cells, including seeds that were not requested."""
         return self._store.current(self._keys(self._recorded_seeds()))
 
     def _result(self, current: Mapping[Place, Record]) -> ExperimentResult:
@@ -322,7 +321,7 @@ class _Work:
         return ExperimentResult(self._name, self._experiment, records, chosen, store.found, folder, *more)
 
     def _write(self) -> ExperimentResult:
-        """Write ``NAME.json`` with what others have recorded, too, and return what it holds."""
+        """Write ``NAME.json``, including what other processes recorded, and return the result."""
         is_whole = False
         while not is_whole:
             if self._store.read():
