@@ -1,5 +1,7 @@
 """CelebA: 40 attributes, and every method of the paper's table."""
 
+from typing import Any
+
 from rectifier.reproduce import Experiment
 
 from . import labels
@@ -8,10 +10,10 @@ from .paper import CELEBA as PAPER
 from .paper import DESIGN_GAINS
 from .recipes import CELEBA, QUICK_LABELS
 
-# Photographs of 78 x 64 pixels have no parts of 56 x 56. At the rate of the others it was seen to diverge.
+# Images of 78 x 64 pixels have no parts of 56 x 56 pixels. PANDA diverges at the learning rate of the others.
 SMALLER_PANDA = {"network.side": 28, "network.maps": 32}
 
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "Triplet-kNN": {"method": "triplet-knn"},
     "PANDA": {"method": "ce", "network": "panda", "size": "78x64", "lr": 0.005, **SMALLER_PANDA},
     "ANet": {"method": "svm", "network": "anet"},
@@ -24,7 +26,7 @@ METHODS = {
     "CRL, class level": {"method": "crl"},
     "CRL, instance level": {"method": "crl-instance-relative"},
 }
-# The paper's row is of "instance level hard mining", as its caption says; of the class level it has a mean gain alone.
+# The caption says that the paper's row is of "instance level hard mining". For the class level it has only a mean gain.
 CLASS_LEVEL = {"mean": round(PAPER["DeepID2"]["mean"] + DESIGN_GAINS["CelebA"]["class", "relative"], 2)}
 NUMBERS = {**PAPER, "CRL, instance level": PAPER["CRL"], "CRL, class level": CLASS_LEVEL}
 

@@ -1,4 +1,4 @@
-"""CIFAR-100 as it is: three networks, with and without CRL."""
+"""Balanced CIFAR-100: three networks, with and without CRL."""
 
 from rectifier.reproduce import Cell, Experiment, views
 

@@ -1,4 +1,4 @@
-"""CIFAR-100 imb(1) where validation chooses: first how cross-entropy is trained, then CRL's weight and beginning."""
+"""CIFAR-100 imb(1): validation chooses weight decay for cross-entropy, then CRL's weight and start."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ from rectifier.reproduce import Cell, Experiment, views
 from .paper import CIFAR_IMBALANCED
 from .recipes import CIFAR, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL, network_of
 
-COLUMNS = ("CifarNet", "ResNet32")  # as many runs of a DenseNet take longer than all of these together
-NOTHING_MINED = 1e-6  # the share of samples whose classes are rare: not one
+COLUMNS = ("CifarNet", "ResNet32")  # the same runs of a DenseNet would take longer than all of these
+NOTHING_MINED = 1e-6  # a share of rare samples that no sample reaches
 GRID = {"eta": (0.1, 0.5), "rectify_from": (0.0, 0.8)}
 
 
@@ -19,7 +19,7 @@ def cells() -> Iterator[Cell]:
         yield Cell("CE", column, {**own, "method": "ce"}, imbalanced)
         yield Cell("logit adjustment", column, {**own, "method": "logit-adjustment"}, against="CE")
         yield Cell("CRL", column, {**own, "method": "crl"}, rectified, against="CE", choose=GRID)
-        # Not by rate and decay, as other tables do it: decay is chosen here.
+        # Other tables change rate and decay for this, but here the decay is chosen.
         light = {**own, "method": "crl", "eta": 0.5, "rho": NOTHING_MINED}
         name = "CE, counted as beside CRL of eta 0.5"
         same = {"eta": light["eta"], "rectify_from": 0.0}

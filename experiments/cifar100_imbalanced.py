@@ -1,4 +1,4 @@
-"""CIFAR-100 made imbalanced, imb(1), against as many images of balanced classes, bln(1)."""
+"""Imbalanced CIFAR-100, imb(1), against the same number of images in balanced classes, bln(1)."""
 
 from rectifier.labels.imbalance import loss_weight, power_law_profile
 from rectifier.reproduce import Cell, Experiment, views
@@ -19,7 +19,7 @@ for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
         Cell("imb(1)", network, {**chosen, "data": IMBALANCED, "method": "ce"}, imbalanced),
         Cell("imb(1) + CRL", network, crl, rectified, against="imb(1)"),
     ]
-    if ETA[network] > 0.1:  # else cross-entropy hardly counts less
+    if ETA[network] > 0.1:  # otherwise cross-entropy keeps nearly all its weight
         alpha = float(loss_weight(SIZES, ETA[network]))
         light = {**chosen, "data": IMBALANCED, "method": "ce", **lighter(alpha)}
         small = {"lr": round(QUICK_ONE_LABEL["lr"] * (1 - alpha), 5)}
@@ -41,7 +41,7 @@ EXPERIMENT = Experiment(
         f" features. {HELD_OUT_WORDS}"
     ),
     show=views.table(),
-    settings={**CIFAR, "features": True},  # which the maps of features are drawn from
+    settings={**CIFAR, "features": True},  # the experiment `features` draws maps of them
     cells=CELLS,
     quick=QUICK_ONE_LABEL,
     seeds=5,

@@ -1,10 +1,10 @@
-"""CIFAR-100-LT, the benchmark of the years after the paper."""
+"""CIFAR-100-LT, a benchmark from after the paper."""
 
 from collections.abc import Iterator
 
 from rectifier.reproduce import Cell, Experiment, views
 
-# Published top-1 at 1:100 and 1:50, as comparisons of several papers give them; cRT's is of other networks.
+# Published top-1 at 1:100 and 1:50, from comparisons in several papers; cRT's are of other networks.
 PUBLISHED = {
     "ce": (38.3, 43.9),
     "crl": (None, None),

@@ -1,4 +1,4 @@
-"""Clothing attributes: X-Domain's table on fashion products, which can be had."""
+"""Clothing attributes: X-Domain's table on fashion products, which are public."""
 
 from rectifier.reproduce import Experiment
 
@@ -9,7 +9,11 @@ from .recipes import FASHION, QUICK_LABELS
 
 METHODS = {
     "DDAN": {"method": "ce", "network": "ddan"},
-    "FashionNet": {"method": "ce", "network": "fashionnet", "size": "64x48"},  # at 96 x 72 18 times the work of MTCT
+    "FashionNet": {
+        "method": "ce",
+        "network": "fashionnet",
+        "size": "64x48",
+    },  # at 96 x 72 it takes 18 times the work of MTCT
     "DARN": {"method": "ranking", "network": "darn"},
     "MTCT": {"method": "ce"},
     "Over-Sampling": {"method": "over-sampling"},

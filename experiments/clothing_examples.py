@@ -1,6 +1,7 @@
-"""What a network says about clothes, photograph by photograph."""
+"""Predictions about clothes, photograph by photograph."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from rectifier._base import console
 from rectifier.report.comparison import PREFERRED, difference, estimate
@@ -17,7 +18,7 @@ RULES = ("argmax", PREFERRED)
 NOT_SHOWN = " (Its predictions are not recorded here: `--again` retrains these runs and draws it.)"
 
 
-def measure(context: Context) -> dict:
+def measure(context: Context) -> dict[str, Any]:
     runs = {row: context.runs(row, "") for row in (BASE, OTHER)}
     first = runs[OTHER][0]
     said = answers.first_answers(first, first.predictions("test"), SHOWN, PREFERRED)
@@ -56,7 +57,7 @@ def show(result: ExperimentResult) -> str:
     return "\n\n".join(parts)
 
 
-def _texts(found: Mapping, rule: str, label: str) -> list[str]:
+def _texts(found: Mapping[str, Any], rule: str, label: str) -> list[str]:
     base, other = ({seed: shares[rule][label] for seed, shares in found[row].items()} for row in (BASE, OTHER))
     return [*(views.spread(estimate(own)) for own in (base, other)), views.gain_text(difference(other, base))]
 

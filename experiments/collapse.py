@@ -1,15 +1,19 @@
-"""When CRL ends in constant answers: what happens, and what keeps it from happening."""
+"""When CRL collapses to constant predictions: what happens, and what prevents it."""
 
 import csv
+from statistics import fmean
+from typing import Any, cast
 
-from rectifier.report.comparison import PREFERRED, estimate
+from torch import Tensor
+
+from rectifier.report.comparison import PREFERRED
 from rectifier.reproduce import Cell, Context, Experiment, ExperimentResult, views
 from rectifier.training.run.folder import Run
 
 from .recipes import CELEBA, QUICK_LABELS
 
 BASE = "cross-entropy"
-TRIED = {
+TRIED: dict[str, dict[str, Any]] = {
     BASE: {"method": "ce"},
     "CRL, eta 0.1": {"eta": 0.1},
     "CRL, eta 0.5": {"eta": 0.5},
@@ -31,14 +35,14 @@ HEADS = {
 }
 
 
-def measure(context: Context) -> dict:
+def measure(context: Context) -> dict[str, Any]:
     return {row: {str(run.config.seed): _state(run) for run in context.runs(row, "")} for row in TRIED}
 
 
 def _state(run: Run) -> dict[str, float]:
-    """Return how much the network's answers and features depend on the image, and where the loss stands."""
+    """Return how much logits and features differ between images, and the last loss and score."""
     found = run.predictions("validation")
-    features = found.features.float()
+    features = cast(Tensor, found.features).float()  # which the experiment's settings save
     moves = (found.logits.amax(0) - found.logits.amin(0)).split(list(found.space.sizes))
     with (run.path / "history.csv").open(encoding="utf-8") as file:
         last = list(csv.DictReader(file))[-1]
@@ -56,7 +60,7 @@ def show(result: ExperimentResult) -> str:
     for row, by_seed in result.found.items():
         if not by_seed:  # all of its runs diverged
             continue
-        means = {name: estimate({seed: one[name] for seed, one in by_seed.items()})["mean"] for name in HEADS}
+        means = {name: fmean(one[name] for one in by_seed.values()) for name in HEADS}
         texts = [f"{means['logits']:.2f}", f"{1e3 * means['features']:.1f}"]
         texts += [f"{100 * means[name]:.1f}" for name in ("dead", "rectification", "validation")]
         cell = result.experiment.cell(row)

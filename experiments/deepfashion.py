@@ -11,7 +11,7 @@ GROUPS_OF_LABELS = "shapes:samples=160,size=16,ratio=10,labels=texture/shape,bin
 
 
 def show(result: ExperimentResult) -> str:
-    """Show groups of labels in columns: class-balanced accuracy of the five likeliest of each group, and gains."""
+    """Show groups of labels in columns: top-5 class-balanced accuracy of each group, and gains."""
     of_groups = result.table.query("metric == @GROUPS and label != ''")
     names = of_groups["label"].unique().tolist()
     if not names:

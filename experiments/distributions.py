@@ -1,4 +1,6 @@
-"""How classes are distributed."""
+"""Class distributions."""
+
+from typing import Any
 
 from rectifier.reproduce import Context, Experiment, ExperimentResult
 
@@ -15,7 +17,7 @@ QUICK_DATA = {
 QUICK_SERIES = {f"1 : {ratio}": f"digits:ratio={ratio}" for ratio in (5, 10, 20)}
 
 
-def measure(context: Context) -> dict:
+def measure(context: Context) -> dict[str, Any]:
     data, series = (QUICK_DATA, QUICK_SERIES) if context.quick else (DATA, SERIES)
     specs = [*data.values(), *series.values()]
     here, not_here = describe(specs, context.data_root, sorted_sizes, context.before.get("here", {}))

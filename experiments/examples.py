@@ -1,6 +1,7 @@
-"""Faces of rare attributes that cross-entropy misses: which of them CRL finds, and which it loses in turn."""
+"""Faces with rare attributes that cross-entropy misses and CRL finds, and the reverse."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from rectifier.report.comparison import difference, estimate
 from rectifier.reproduce import Context, Experiment, ExperimentResult, views
@@ -14,7 +15,7 @@ NOT_RECORDED = " (not recorded here; `--again` retrains these runs and finds the
 LABELS, DRAWN = 8, 4  # the most imbalanced: in the tables, and in the picture
 
 
-def measure(context: Context) -> dict:
+def measure(context: Context) -> dict[str, Any]:
     others = {run.config.seed: run for run in context.runs(OTHER, "")}
     pairs = [(run, others[run.config.seed]) for run in context.runs(BASE, "") if run.config.seed in others]
     found = pictures.count_exchanges(pairs, views.RULE_WORDS, LABELS)
@@ -37,12 +38,12 @@ def draw(context: Context) -> None:
     pictures.draw_examples(rows, heads, context.pictures / "examples.png")
 
 
-def _lacks(found: Mapping) -> bool:
-    """Say whether what was found is of before the faces that CRL loses were looked for."""
+def _lacks(found: Mapping[str, Any]) -> bool:
+    """Return whether the measurement is from before lost faces were recorded."""
     return any("lost" not in kinds for kinds in found.get("shown", {}).values())
 
 
-def _name(one: dict) -> str:
+def _name(one: Mapping[str, Any]) -> str:
     return one["label"] if one["class"] == "yes" else f"{one['label']}: {one['class']}"
 
 
@@ -66,8 +67,8 @@ def show(result: ExperimentResult) -> str:
     return "\n\n".join(parts)
 
 
-def _line(name: str, ratio: str, one: dict, rule: str) -> list[str]:
-    def shares(kind, whole):
+def _line(name: str, ratio: str, one: Mapping[str, Any], rule: str) -> list[str]:
+    def shares(kind: str, whole: str) -> dict[str, float | None]:
         return {seed: n / max(1, one[whole]) for seed, n in one["rules"][rule][kind].items()}
 
     missed, found, lost = (shares(kind, "rare") for kind in ("missed", "found", "lost"))

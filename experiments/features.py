@@ -1,4 +1,6 @@
-"""Features of two frequent classes and a rare one: as equal classes give them, as imbalance does, and with CRL."""
+"""Features of two frequent classes and a rare one: trained on balanced and imbalanced classes, and with CRL."""
+
+from typing import Any
 
 from rectifier.report.comparison import difference, estimate
 from rectifier.reproduce import Context, Experiment, ExperimentResult, views
@@ -11,7 +13,7 @@ BASE, RECTIFIED = "imb(1)", "imb(1) + CRL"
 CELLS = [cell for cell in ALL_CELLS if cell.column == "ResNet32" and cell.row in ("bln(1)", BASE, RECTIFIED)]
 
 
-def measure(context: Context) -> dict:
+def measure(context: Context) -> dict[str, Any]:
     runs = {cell.row: context.runs(cell.row, cell.column) for cell in CELLS}
     return neighbourhoods.compare_neighbourhoods(runs, BASE, context.data_root)
 

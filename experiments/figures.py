@@ -1,4 +1,4 @@
-"""Scores over a setting and scores in the order of validation: a figure and its table."""
+"""A curve over a setting, and cells sorted by validation score: each a figure with its table."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from matplotlib.container import ErrorbarContainer
 
 Found = Mapping[str, Any] | None
-"""An estimate or a difference, of which there may be none."""
+"""An estimate or a difference, or None."""
 
 Point = tuple[float, float, float]
-"""A place, a mean there and half of its interval."""
+"""A position, the mean there and half of its interval."""
 
-# The rule by which gains count, and the paper's; in every panel and every figure a rule has the same colour.
+# The rule by which gains count, and the paper's. A rule has the same colour in every figure.
 RULE_COLOURS = {PREFERRED: COLOURS[0], "argmax": COLOURS[5]}
 RULE_MARKERS = {PREFERRED: "o", "argmax": "s"}
 
-_STEP = 2.5  # points between neighbours at the same place: intervals can be told apart
-_SPREAD = 8.0  # points that all at the same place may take together, so that they are seen to be of one place
+_STEP = 2.5  # points between intervals at the same position
+_SPREAD = 8.0  # points that all intervals at one position may take together
 
 
 def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> views.Show:
-    """Show the score over one setting: each row is a value of it; rows that are no numbers are drawn as level lines."""
+    """Show the score over one setting. Each row is a value; rows that are not numbers are level lines."""
 
     def show(result: ExperimentResult) -> str:
         draw_curve(result, parameter, logarithmic)
@@ -53,7 +53,7 @@ def curve(parameter: str, remark: str = "", logarithmic: bool = False) -> views.
 
 
 def draw_curve(result: ExperimentResult, parameter: str, logarithmic: bool = False) -> None:
-    """Draw score and gain over a setting; rows that are no numbers are level lines."""
+    """Draw score and gain over a setting; rows that are not numbers are level lines."""
     from matplotlib.figure import Figure
 
     figure = Figure((10.0, 4.2), layout="constrained")
@@ -75,7 +75,7 @@ def draw_curve(result: ExperimentResult, parameter: str, logarithmic: bool = Fal
 
 
 def _draw_levels(axis: Axes, result: ExperimentResult) -> None:
-    """Draw the scores of rows that are no numbers, each with a band for its interval."""
+    """Draw the scores of rows that are not numbers, each with a band for its interval."""
     for cell in result.experiment.cells:
         for rule, colour in RULE_COLOURS.items():
             known = percent(result.score(cell, rule))
@@ -87,7 +87,7 @@ def _draw_levels(axis: Axes, result: ExperimentResult) -> None:
 
 
 def _draw_lines(axis: Axes, cells: Sequence[Cell], ask: Callable[[Cell, str], Found]) -> None:
-    """Draw a line with intervals for each rule and column: rules have a colour each, columns a style and a marker."""
+    """Draw a line with intervals for each rule and column: a colour per rule, a style and marker per column."""
     styles = dict(zip(dict.fromkeys(cell.column for cell in cells), cycle(("-o", "--s", ":^")), strict=False))
     lines = {
         (rule, column): points
@@ -104,13 +104,13 @@ def _draw_lines(axis: Axes, cells: Sequence[Cell], ask: Callable[[Cell, str], Fo
 
 
 def _points(cells: Sequence[Cell], ask: Callable[[Cell, str], Found], rule: str) -> list[Point]:
-    """Return place, mean and half of the interval of every cell that has them, in the order of their places."""
+    """Return position, mean and half of the interval of every cell with scores, sorted by position."""
     found = [(_number(cell.row), percent(ask(cell, rule))) for cell in cells]
     return sorted((place, *known) for place, known in found if place is not None and known is not None)
 
 
 def asides(number: int, step: float = _STEP) -> list[float]:
-    """Return by how many points each of some series is moved along x.
+    """Return by how many points each series is shifted along x.
 
     >>> asides(2)
     [-1.25, 1.25]
@@ -122,7 +122,7 @@ def asides(number: int, step: float = _STEP) -> list[float]:
 
 
 def move_aside(axis: Axes, parts: Iterable[Artist], points: float) -> None:
-    """Move what is drawn along x, so that intervals at the same place do not cover each other.
+    """Shift artists along x, so that intervals at the same position do not cover each other.
 
     It is moved on the paper and not in its values, so by as much on a logarithmic scale as on any other; and after it
     is drawn, for the limits of the axis are those of the values.
@@ -135,15 +135,15 @@ def move_aside(axis: Axes, parts: Iterable[Artist], points: float) -> None:
 
 
 def _mark_values(axis: Axes, cells: Sequence[Cell]) -> None:
-    """Name the values that were measured, and no others."""
+    """Put ticks at the measured values only."""
     places = {place: cell.row for cell in cells if (place := _number(cell.row)) is not None}
     axis.set_xticks(list(places), list(places.values()))
     axis.minorticks_off()
-    axis.margins(x=0.08)  # room for the first line and the last
+    axis.margins(x=0.08)  # room for the first and the last line
 
 
 def _legend_by_rule(axis: Axes) -> None:
-    """Name what is drawn, with every rule in a column of its own."""
+    """Draw the legend with one column for each rule."""
     rules = list(RULE_COLOURS)
     entries = list(zip(*axis.get_legend_handles_labels(), strict=True))
     entries.sort(key=lambda entry: rules.index(entry[1].split()[-1]))  # a name ends with its rule
@@ -151,7 +151,7 @@ def _legend_by_rule(axis: Axes) -> None:
 
 
 def ranking() -> views.Show:
-    """Show every cell in a line, the one that validation likes best first, with its gains on test."""
+    """Show every cell in one line, sorted by validation score, with its gains on test."""
 
     def show(result: ExperimentResult) -> str:
         cells = [cell for cell in result.experiment.cells if result.validation_score(cell)["mean"] is not None]
@@ -181,7 +181,7 @@ def ranking() -> views.Show:
 
 
 def draw_ranking(result: ExperimentResult, cells: Sequence[Cell]) -> None:
-    """Draw the score on test of every cell, one below the other in this order, and its gains beside it.
+    """Draw the test score of every cell in this order, and its gains in further panels.
 
     Rules have panels of their own: one that moves thresholds gains so much by argmax, that in the same panel nothing
     could be seen of the others.
@@ -206,7 +206,7 @@ def draw_ranking(result: ExperimentResult, cells: Sequence[Cell]) -> None:
 
 
 def _draw_first(axis: Axes, result: ExperimentResult) -> None:
-    """Draw the score of the cell that gains are counted from, as a line with a band for its interval."""
+    """Draw the score of the first cell as a line with a band for its interval."""
     first = result.experiment.cells[0]
     known = percent(result.score(first, PREFERRED))
     if known is not None:
@@ -216,7 +216,7 @@ def _draw_first(axis: Axes, result: ExperimentResult) -> None:
 
 
 def _ranked_name(result: ExperimentResult, cell: Cell) -> str:
-    """Return a cell's name; gains are counted from the first cell, where nothing else is said."""
+    """Return a cell's name, with its baseline if that is not the first cell."""
     base = result.base(cell)
     return cell.name if base in (None, result.experiment.cells[0]) else f"{cell.name}\n(gain over {base.row})"
 
@@ -229,7 +229,7 @@ def _draw_ranked(axis: Axes, found: Sequence[Found], rule: str) -> None:
         axis.errorbar(means, places, xerr=halves, fmt=RULE_MARKERS[rule], **look(rule))
 
 
-# What all figures share.
+# Shared by all figures.
 
 
 def look(rule: str) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def look(rule: str) -> dict[str, Any]:
 
 
 def faint_intervals(drawn: ErrorbarContainer) -> None:
-    """Let means be seen before their intervals, where there are many side by side."""
+    """Draw intervals fainter than their means."""
     for interval in drawn.lines[2]:
         interval.set_alpha(0.55)
 
@@ -258,5 +258,5 @@ def _number(text: str) -> float | None:
 
 def _legend_above(axis: Axes, handles: Sequence[Any], names: Sequence[str], columns: int = 1) -> None:
     if handles:
-        # Above: there are lines and points everywhere inside.
+        # Above the axis, because lines and points are everywhere inside.
         axis.legend(handles, names, frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)

@@ -1,5 +1,7 @@
 """How imbalanced the data sets are."""
 
+from typing import Any
+
 from rectifier.reproduce import Context, Experiment, ExperimentResult
 
 from .datasets import data_table, describe, facts_of, label_table, not_here_text
@@ -23,7 +25,7 @@ REMARK = (
 )
 
 
-def measure(context: Context) -> dict:
+def measure(context: Context) -> dict[str, Any]:
     specs = QUICK if context.quick else DATA
     root = context.data_root
     here, not_here = describe(specs, root, lambda found: facts_of(found, root), context.before.get("here", {}))

@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
         *(
             Cell(
                 f"{kappa}",
-                # What is the default is not said, so that the run is that of other tables.
+                # The default is left out, so that other tables share the run.
                 settings={"method": "crl", "eta": GENTLE_ETA, **({} if kappa == 25 else {"kappa": kappa})},
                 paper=PAPER.get(kappa),
                 against="CE",

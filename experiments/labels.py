@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Limits = tuple[float, float]
 
 _PAPER = "paper, argmax"
-_LABEL_STEP = 5.0  # points between the rules of a label, which have no line to be followed by
+_LABEL_STEP = 5.0  # points between the rules of a label, which no line connects
 _WIDEST = 4.0  # times the median: a wider interval is cut before it sets a scale
 _ALIKE = 2.0  # times the smallest: panels of no larger scale share theirs
 
@@ -29,10 +29,10 @@ _ALIKE = 2.0  # times the smallest: panels of no larger scale share theirs
 def by_label(
     groups: Mapping[str, tuple[float, float]] | None = None, drawn: Collection[str] | None = None
 ) -> views.Show:
-    """Show methods side by side: means under every rule, gains by groups of labels, then label by label.
+    """Show methods side by side: means under every rule, gains by groups of labels, then each label.
 
-    ``groups`` names ranges of imbalance ratios, from and to; without it, labels are halved by imbalance. ``drawn``
-    names the rows whose gains are drawn, for bars of many cannot be told apart; without it, all are.
+    ``groups`` names ranges of imbalance ratios; without it, labels are split in two halves by imbalance. ``drawn``
+    names the rows whose gains are drawn; without it, all are.
     """
 
     def show(result: ExperimentResult) -> str:
@@ -64,7 +64,7 @@ def _group_gains(result: ExperimentResult, groups: Mapping[str, tuple[float, flo
         if cell.against is None:
             continue
         papers = [result.paper_gain(cell, names) for names in members.values()]
-        if papers and papers[0] is None:  # of all labels the paper may have the mean alone
+        if papers and papers[0] is None:  # for all labels the paper may give only the mean
             papers[0] = result.paper_gain(cell)
         for rule in views.RULE_WORDS:
             gains = [result.gain_of(cell, rule, names) for names in members.values()]
@@ -106,7 +106,7 @@ def _label_by_label(result: ExperimentResult) -> str:
 
 
 def draw_gains(result: ExperimentResult, rows: Collection[str]) -> bool:
-    """Draw the gain of each label over the baseline, ordered by imbalance, of some rows; say whether there was any.
+    """Draw the gain of each label over the baseline, sorted by imbalance; return whether there was any.
 
     Every row has a panel. Panels share their scale, but for those with much larger gains, beside which those of one
     point could not be read; these say so.
@@ -143,7 +143,7 @@ def _gain_title(result: ExperimentResult, cell: Cell) -> str:
 
 
 def _gains_of_labels(result: ExperimentResult, cell: Cell, labels: Sequence[str]) -> dict[str, list[figures.Point]]:
-    """Return the gains in points of the labels that have any, under each rule, and the paper's."""
+    """Return the gains of the labels in points under each rule, and the paper's."""
     found: dict[str, list[figures.Point]] = {}
     for rule in figures.RULE_COLOURS:
         gains = [figures.percent(result.gain(cell, rule, label)) for label in labels]
@@ -154,7 +154,7 @@ def _gains_of_labels(result: ExperimentResult, cell: Cell, labels: Sequence[str]
 
 
 def _limits_of_most(series: Mapping[str, Sequence[figures.Point]]) -> Limits:
-    """Return limits that hold 0, every mean, and every interval but for the ends of the few that are far too wide."""
+    """Return limits that include 0, every mean, and every interval except the ends of far too wide ones."""
     points = [point for points in series.values() for point in points]
     halves = [half for _, _, half in points if half > 0]
     widest = _WIDEST * median(halves) if halves else 0.0
@@ -170,7 +170,7 @@ def _limits_of_the_alike(limits: Sequence[Limits]) -> Limits:
 
 
 def _are_alike(own: Limits, limits: Sequence[Limits]) -> bool:
-    """Say whether limits are not much wider than the narrowest."""
+    """Return whether limits are not much wider than the narrowest."""
     return _span(own) <= _ALIKE * min(map(_span, limits))
 
 
@@ -179,7 +179,7 @@ def _span(limits: Limits) -> float:
 
 
 def _draw_gain_panel(axis: Axes, series: Mapping[str, Sequence[figures.Point]], limits: Limits) -> None:
-    """Draw the gains of each label with their intervals side by side, and the paper's where it has them."""
+    """Draw the gains of each label with their intervals side by side, and the paper's gains."""
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_ylim(limits)
     for rule, aside in zip(figures.RULE_COLOURS, figures.asides(len(figures.RULE_COLOURS), _LABEL_STEP), strict=True):
@@ -199,7 +199,7 @@ def _draw_gain_panel(axis: Axes, series: Mapping[str, Sequence[figures.Point]], 
 
 
 def _mark_cut_intervals(axis: Axes, points: Sequence[figures.Point], limits: Limits, colour: str) -> list[Artist]:
-    """Put an arrow where an interval goes on beyond the panel."""
+    """Draw an arrow where an interval extends beyond the panel."""
     below = [place for place, mean, half in points if mean - half < limits[0]]
     above = [place for place, mean, half in points if mean + half > limits[1]]
     arrows: list[Artist] = []
@@ -211,7 +211,7 @@ def _mark_cut_intervals(axis: Axes, points: Sequence[figures.Point], limits: Lim
 
 
 def _name_marks_once(figure: Figure) -> None:
-    """Say once, above all panels, what the marks are, some of which are in some panels alone."""
+    """Draw one legend above all panels; some marks occur in some panels only."""
     entries = (zip(*axis.get_legend_handles_labels(), strict=True) for axis in figure.axes)
     handles = {name: handle for panel in entries for handle, name in panel}
     names = [name for name in (*figures.RULE_COLOURS, _PAPER) if name in handles]

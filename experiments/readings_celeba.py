@@ -13,10 +13,10 @@ OMEGA = 0.358  # the mean imbalance of the labels; runs are recorded with this r
 
 
 def for_several_labels(omega: float) -> list[Cell]:
-    """Return readings that differ where there are several labels; ``omega`` is the mean imbalance of the data's."""
+    """Return variants for several labels; ``omega`` is the mean imbalance of the labels."""
     alike = {"method": "crl", "alpha": round(ETA * omega, 4)}
     on_features = {"method": "crl-instance-relative+logit-adjustment", "eta": 0.01}  # the eta of the tables
-    random: dict[str, Any] = {"method": "crl", "eta": ETA, "mining": "random"}  # such pairs bear more weight, too
+    random: dict[str, Any] = {"method": "crl", "eta": ETA, "mining": "random"}  # random pairs tolerate more weight
     return [
         Cell("CRL, one mean over all labels", settings={"method": "crl", "eta": ETA, "pooled": True}, against=BASE),
         Cell("CRL, the same weight for all labels", settings=alike, against=BASE),

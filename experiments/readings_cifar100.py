@@ -1,5 +1,7 @@
 """When CRL helps on CIFAR-100 imb(1)."""
 
+from typing import Any
+
 from rectifier.reproduce import Cell, Experiment
 
 from .figures import ranking
@@ -7,19 +9,19 @@ from .readings import BASE, CHANGED_LEAST, LEFT_OUT_WORDS, readings
 from .recipes import CIFAR, HELD_OUT_WORDS, IMBALANCED, QUICK_ONE_LABEL
 
 ETA = 0.5
-OF_ONE_LABEL = {  # on the others a table or a figure has them
+OF_ONE_LABEL: dict[str, dict[str, Any]] = {  # for other data, tables and figures have these
     "CRL, eta 0.1": {"eta": 0.1},
     "CRL with a memory of 1,024": {"memory": 1024},
 }
 WITHOUT = (*CHANGED_LEAST, "logit adjustment and mixup", "CRL with logit adjustment and mixup")
-OTHERWISE = {
+OTHERWISE: dict[str, dict[str, Any]] = {
     "batches of 1,024": {"batch_size": 1024, "lr": 0.4, "warmup": 5.0},
     "a step schedule": {"schedule": "step", "milestones": [0.5, 0.75], "decay": 0.1},
 }
 
 
 def other_trainings() -> list[Cell]:
-    """Return cross-entropy and CRL beside it, trained otherwise: CRL mines in the batch, and a larger one has more."""
+    """Return cross-entropy and CRL with other training settings; a larger batch has more samples to mine."""
     return [
         cell
         for how, settings in OTHERWISE.items()

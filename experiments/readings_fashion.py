@@ -8,8 +8,8 @@ from .readings_celeba import ETA, for_several_labels
 from .recipes import FASHION, QUICK_LABELS
 
 OMEGA = 0.76  # the mean imbalance of the labels; runs are recorded with this rounding
-ELSEWHERE = ("CRL, random pairs", "CRL, all classes")  # which mining and scope are about
-WORSE = (  # on CelebA: LDAM-DRW and mixup than cross-entropy, mixup beside logit adjustment than that alone
+ELSEWHERE = ("CRL, random pairs", "CRL, all classes")  # in the experiments mining and scope
+WORSE = (  # on CelebA: LDAM-DRW and mixup than cross-entropy, logit adjustment with mixup than without
     "LDAM-DRW",
     "CRL with LDAM-DRW",
     "mixup",

@@ -18,7 +18,7 @@ EXPERIMENT = Experiment(
             Cell(
                 f"rho {rho:.0%}",
                 "fashion",
-                # What is the default is not said, so that the run is that of other tables.
+                # The default is left out, so that other tables share the run.
                 {"method": "crl", "eta": GENTLE_ETA, **({} if rho == 0.5 else {"rho": rho})},
                 paper,
                 against="MTCT",

@@ -1,4 +1,4 @@
-"""The classes that are rectified: the minority or all."""
+"""Which classes are rectified: the minority or all."""
 
 from rectifier.reproduce import Cell, Experiment, ExperimentResult, views
 

@@ -1,4 +1,4 @@
-"""How long trainings take: seconds beside the paper's hours."""
+"""Training times: our seconds next to the paper's hours."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class RunTime(TypedDict):
     """
 
     seconds: float | None
-    together: int  # the most runs, itself among them, that shared the device
+    together: int  # the largest number of runs that shared the device, including this one
     hardware: str
     commit: str | None
 
 
 Times = Mapping[str, Mapping[str, RunTime]]
-"""By what was trained, and by seed."""
+"""Times by name and seed."""
 
 _SHARED, _TWO_COMMITS = ", shared device", ", several commits"
 
 
 def time_remark(shown: str) -> str:
-    """Say how to read the tables of times in a text, and what the marks in them mean."""
+    """Explain tables of times, and the marks that occur in them."""
     told = (
         "Seconds are from the first step to the scores: the median, with the shortest and the longest in brackets. The"
         " first run of a command also prepares the device, and is often the longest."
@@ -63,7 +63,7 @@ def times_of(result: ExperimentResult, rows: Iterable[str], column: str) -> Time
 
 
 def time_ratios(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[float]:
-    """Return how many times as long runs take as others of the same seed, where the hardware is the same.
+    """Return the ratio of training times of runs with the same seed and hardware.
 
     >>> one, two = ({"0": RunTime(seconds=s, together=1, hardware="a GPU", commit="1a2b3c4")} for s in (10.0, 25.0))
     >>> time_ratios(two, one)
@@ -82,7 +82,7 @@ def _compared(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[t
 
 
 def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
-    """Return a table of seconds and of their ratio to those of ``base``, with the paper's hours and ratio."""
+    """Return a table of seconds and their ratio to those of ``base``, with the paper's hours and ratio."""
     lines = []
     for name, own in times.items():
         ratios = time_ratios(own, times.get(base, {}))
@@ -102,7 +102,7 @@ def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
 
 
 def _marks(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> str:
-    """Say what keeps a ratio from being one of methods alone."""
+    """Return marks for reasons other than the method that affect a ratio."""
     compared = _compared(own, base)
     shared = any(max(time["together"], other["together"]) > 1 for _, time, other in compared)
     two_commits = any(time["commit"] != other["commit"] for _, time, other in compared)
