@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.experiments import NAMES, load, write_experiment
-from rectifier.reproduce import Cell, Experiment, find_experiments, load_experiment
+from helpers.theatre import CE, CRL, made
+from rectifier.reproduce import Cell, Experiment, Request, find_experiments, load_experiment, reproduce
 
 # Config
 
@@ -155,3 +157,51 @@ def test_a_wrong_cell_is_named_before_anything_is_trained(cell: dict[str, Any], 
 def test_a_wrong_experiment_is_told(more: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=f"Expected {told}"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce")], **more)
+
+
+@pytest.mark.parametrize("part", ["settings", "recipe", "choose"])
+def test_seeds_cannot_be_set(part: str) -> None:
+    cell = replace(CE, choose={"seed": (1, 2)}) if part == "choose" else CE
+    settings = {"settings": {"seed": 1}} if part == "settings" else {"recipe": {"seed": (1, 2)}}
+    with pytest.raises(ValueError, match="without a seed, because seeds are 0, 1, 2 and so on"):
+        made(cell, **({} if part == "choose" else settings))
+
+
+@pytest.mark.parametrize("cell", [replace(CE, settings={"lr": 1.0}), replace(CE, choose={"lr": (0.1, 1.0)})])
+def test_what_a_recipe_chooses_is_no_cells_own(cell: Cell) -> None:
+    with pytest.raises(
+        ValueError,
+        match="of 'CE' to be without settings of the recipe, which is chosen for the whole column, but got lr",
+    ):
+        made(cell, recipe={"lr": (0.1, 0.2)})
+
+
+def test_a_small_version_varies_what_its_cells_say(tmp_path: Path) -> None:
+    experiment = made(CE, replace(CRL, quick={"epochs": 7}), quick={"epochs": 2})
+    assert [experiment.config(cell, quick=True).epochs for cell in experiment.cells] == [2, 7]
+    assert {experiment.config(cell, quick=False).epochs for cell in experiment.cells}.isdisjoint({2, 7})
+
+
+def test_a_small_version_keeps_the_rates_of_cells_alone() -> None:
+    experiment = made(CE, settings={"lr": 0.3, "weight_decay": 0.3}, quick={"lr": 0.05, "weight_decay": 0.05})
+    own = replace(CE, settings={**CE.settings, "lr": 0.2, "weight_decay": 0.2})
+
+    def rate_and_decay(cell: Cell, **chosen: float) -> tuple[float | None, float]:
+        config = experiment.config(cell, quick=True, more=chosen)
+        return config.lr, config.weight_decay
+
+    assert rate_and_decay(CE) == (0.05, 0.05)
+    assert rate_and_decay(own) == (0.2, 0.05)
+    assert rate_and_decay(own, lr=0.7) == rate_and_decay(CE, lr=0.7) == (0.7, 0.05)  # as validation chooses them
+
+
+def test_settings_of_all_cells_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
+    cells = [
+        Cell("crl", settings={"method": "crl"}, choose={"eta": (0.1, 0.5)}),
+        Cell("odd", settings={"method": "ce", "epoch": 3}),
+    ]
+    experiment = Experiment("", "", "", show=lambda _: "", settings={"data": "digits", "network": "mlp"}, cells=cells)
+    request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings={"accelerator": "cpu"})
+    with pytest.raises(ValueError, match=r"Expected cell 'odd' of mine to be trainable, .*epoch"):
+        reproduce("mine", experiment, request)
+    assert not (tmp_path / "runs").exists()

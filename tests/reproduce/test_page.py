@@ -260,6 +260,18 @@ def test_what_was_scored_before_with_other_settings_is_told(tmp_path: Path) -> N
     config = {"method": "lmle", "network": "mlp"}
     scored, unscored = {"config": config, "test": {}}, {"config": {**config, "method": "ce"}}
     assert "Earlier runs scored on test" not in write_page(result, quick=False).read_text()
-    assert "Earlier runs scored on test" not in write_page(replace(result, superseded=[unscored]), quick=False).read_text()
+    assert (
+        "Earlier runs scored on test" not in write_page(replace(result, superseded=[unscored]), quick=False).read_text()
+    )
     told = write_page(replace(result, superseded=[scored, unscored, scored]), quick=False).read_text()
     assert "Earlier runs scored on test with settings that were replaced: lmle on mlp (2 runs); `superseded`" in told
+
+
+def test_settings_that_are_not_set_are_not_told(tmp_path: Path) -> None:
+    result = shown(tmp_path)
+    for record in result.all_records:
+        record |= {"config": {"network": "net", "size": None, "flip": False, "padding": 4}, "precision": "32-true"}
+    (line,) = [line for line in page(result).splitlines() if line.startswith("Training settings")]
+    assert "network net; padding 4" in line
+    assert "None" not in line
+    assert "False" not in line

@@ -250,3 +250,22 @@ def test_labels_that_no_image_changes_are_counted(run: Run, tmp_path: Path) -> N
     logits[:, : known.space.sizes[0]] = 1.5
     copy.save_predictions("validation", replace(known, logits=logits))
     assert record_of(copy)["blind"] == 1
+
+
+BARE = {"key": "shared", "config": {}, "seed": 0, "data": {}}
+
+
+@pytest.mark.parametrize("own", ["one", "two"])
+def test_of_a_run_that_two_have_an_experiments_own_record_prevails(tmp_path: Path, own: str) -> None:
+    for name in ("one", "two"):
+        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [{**BARE, "test": name}]})
+    assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"]["test"] == own
+
+
+@pytest.mark.parametrize("scored", ["one", "two"])
+@pytest.mark.parametrize("own", ["one", "two"])
+def test_a_record_without_scores_does_not_replace_one_that_has_them(tmp_path: Path, scored: str, own: str) -> None:
+    for name in ("one", "two"):
+        run = {**BARE, **({"test": name} if name == scored else {})}
+        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [run]})
+    assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"] == {**BARE, "test": scored}

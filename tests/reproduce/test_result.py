@@ -158,3 +158,11 @@ def test_what_has_no_records_has_no_numbers() -> None:
     assert gain is not None
     assert gain["mean"] is None
     assert (empty.ratios(), empty.all_records, empty.mean_of(CE, "argmax", ["hat"])) == ({}, [], {})
+
+
+def test_runs_of_one_seed_and_unlike_splits_are_no_pair() -> None:
+    result = made_result([CE, CRL], 4)
+    result.records["crl", "net"][2]["data"]["fingerprint"] = "another"
+    for found in (result.gain(CRL, "argmax"), result.gain_of(CRL, "argmax", ["hat", "bald"])):
+        assert found is not None
+        assert found["seeds"] == [0, 1, 3]

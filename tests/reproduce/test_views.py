@@ -220,3 +220,10 @@ def test_columns_have_their_headlines_side_by_side() -> None:
     assert [part.split(":")[0] for part in views.summary_line(result).split("; ")] == ["x", "y"]
     assert views.summary_line(made_result([Cell("ce"), Cell("crl", against="ce")])).startswith("crl ")
     assert views.summary_line(made_result([Cell("ce"), Cell("crl", against="ce")], 0)) == ""
+
+
+def test_there_is_no_headline_over_unlike_data() -> None:
+    ce, crl = Cell("ce"), Cell("crl", against="ce")
+    assert views.summary_line(made_result([ce, crl])) != ""
+    balanced = replace(ce, settings={"data": "cifar100:bln=1"})
+    assert views.summary_line(made_result([balanced, crl])) == ""

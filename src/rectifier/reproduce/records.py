@@ -84,12 +84,12 @@ def _made(run: Run) -> Record:
         "hardware": ", ".join(made["gpus"]) if made["decided"]["device"].startswith("cuda") else made["processor"],
         "versions": {"python": made["python"], "torch": made["packages"].get("torch")},
         "commit": sessions[-1]["commit"],
-        "seconds": own_seconds(sessions),
+        "seconds": _own_seconds(sessions),
         "together": max(session.get("together", 1) for session in sessions),
     }
 
 
-def own_seconds(sessions: Sequence[Mapping[str, Any]]) -> float | None:
+def _own_seconds(sessions: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the training time of a run over all its sessions; runs that share a device share the time.
 
     None where a session was killed before its time was saved.
