@@ -207,7 +207,7 @@ def _least_imbalanced_first(sizes: Sizes) -> list[tuple[str, Sequence[int]]]:
 def draw_distributions(data: Mapping[str, Sizes], series: Mapping[str, Sizes], path: Path) -> bool:
     """Draw class sizes of data sets by label, and series as lines; return whether there was anything to draw.
 
-    Labels of two classes share a panel, others have one each.
+    Labels with two classes share one panel; other labels have one each.
     """
     from matplotlib.figure import Figure
 

@@ -124,8 +124,8 @@ def asides(number: int, step: float = _STEP) -> list[float]:
 def move_aside(axis: Axes, parts: Iterable[Artist], points: float) -> None:
     """Shift artists along x, so that intervals at the same position do not cover each other.
 
-    It is moved on the paper and not in its values, so by as much on a logarithmic scale as on any other; and after it
-    is drawn, for the limits of the axis are those of the values.
+    The shift is in points on paper, so it is the same on any scale. It comes after drawing, so that the limits of the
+    axis are those of the values.
     """
     from matplotlib.transforms import ScaledTranslation
 
@@ -183,8 +183,7 @@ def ranking() -> views.Show:
 def draw_ranking(result: ExperimentResult, cells: Sequence[Cell]) -> None:
     """Draw the test score of every cell in this order, and its gains in further panels.
 
-    Rules have panels of their own: one that moves thresholds gains so much by argmax, that in the same panel nothing
-    could be seen of the others.
+    Each rule has its own panel, because methods that move thresholds gain far more by argmax than others.
     """
     from matplotlib.figure import Figure
 

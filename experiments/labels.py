@@ -108,8 +108,7 @@ def _label_by_label(result: ExperimentResult) -> str:
 def draw_gains(result: ExperimentResult, rows: Collection[str]) -> bool:
     """Draw the gain of each label over the baseline, sorted by imbalance; return whether there was any.
 
-    Every row has a panel. Panels share their scale, but for those with much larger gains, beside which those of one
-    point could not be read; these say so.
+    Every row has a panel. Panels share one scale, except those with much larger gains, which say so.
     """
     from matplotlib.figure import Figure
 

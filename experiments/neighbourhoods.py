@@ -22,7 +22,6 @@ NEIGHBOURS = 10
 ROLES = ("Maj-1", "Maj-2", "Min-1")
 """The paper's names of the classes that are drawn: the two most frequent and the rarest."""
 
-_CHUNK = 512  # samples whose distances to all others are in memory at once
 _PERPLEXITY = 30.0  # scikit-learn's default, if there are enough samples
 # Two light colours that differ for any colour vision, and a dark one for the rare class.
 _STYLES = (("o", COLOURS[4]), ("s", COLOURS[5]), ("^", INK))
@@ -31,11 +30,11 @@ _STYLES = (("o", COLOURS[4]), ("s", COLOURS[5]), ("^", INK))
 def compare_neighbourhoods(
     runs: Mapping[str, Sequence[Run]], imbalanced: str, data_root: str | None = None
 ) -> dict[str, Any]:
-    """Return, as values for JSON, how test images of rare classes lie among frequent ones in the features of some runs.
+    """Measure how far test images of rare classes are among frequent ones in feature space, as values for JSON.
 
-    Which classes are rare is read off the training images of the runs called ``imbalanced``, and is the same for all;
-    of equally rare classes the later is taken. Three classes are looked at alone (``ROLES``), then all of them, where
-    the rarest third is held against the most frequent third. Maps are of each row's first run.
+    The training images of the runs called ``imbalanced`` decide which classes are rare; of equally rare classes the
+    last is taken. First three classes are compared (``ROLES``), then the rarest third with the most frequent third of
+    all classes. Maps show each row's first run.
     """
     classes = _Classes.of(runs[imbalanced][0])
     return {
@@ -112,14 +111,14 @@ def _short(values: Sequence[float]) -> list[float]:
 def features_of(run: Run, data_root: str | None = None) -> tuple[Tensor, Tensor]:
     """Return features ``(N, D)`` and targets ``(N,)`` of a run's test images, of the first label.
 
-    Where features were not saved, the network looks at the images once more, from ``data_root`` if it is given.
+    If features were not saved, the network computes them again, with images from ``data_root`` if given.
     """
     saved = run.predictions("test")
-    features = _seen_again(run, data_root) if saved.features is None else saved.features
+    features = _recomputed(run, data_root) if saved.features is None else saved.features
     return columns.of_label(features, 0), saved.targets[:, 0]
 
 
-def _seen_again(run: Run, data_root: str | None) -> Tensor:
+def _recomputed(run: Run, data_root: str | None) -> Tensor:
     config = replace(run.config, data_root=data_root or run.config.data_root, devices=1, nodes=1)
     fabric = make_fabric(config, alone=True)
     job = prepare(fabric, config, open_for_training(config))
@@ -128,14 +127,17 @@ def _seen_again(run: Run, data_root: str | None) -> Tensor:
     return cast(Tensor, features)
 
 
-def overwhelmed_share(features: Tensor, minority: Tensor, majority: Tensor, k: int = NEIGHBOURS) -> float:
+def overwhelmed_share(
+    features: Tensor, minority: Tensor, majority: Tensor, k: int = NEIGHBOURS, *, chunk: int = 512
+) -> float:
     """Return the share of minority samples more than half of whose k nearest other samples are majority samples.
 
     Args:
-        features: ``(N, D)``; the distance is Euclid's. Of equally distant samples the lower number is nearer.
+        features: ``(N, D)``, compared by Euclidean distance. Of equally distant samples the first is nearer.
         minority: mask ``(N,)``.
-        majority: mask ``(N,)``; what is neither is a neighbour too, that counts for nobody.
-        k: neighbours that are looked at.
+        majority: mask ``(N,)``; samples of neither mask are neighbours, too, and count for neither.
+        k: number of neighbours.
+        chunk: number of samples whose distances to all others are in memory at once.
 
     >>> features, minority = torch.tensor([[0.0], [1.0], [9.0], [10.0], [11.0]]), torch.tensor([1, 1, 0, 0, 1]).bool()
     >>> round(overwhelmed_share(features, minority, ~minority, k=1), 3)
@@ -150,10 +152,10 @@ def overwhelmed_share(features: Tensor, minority: Tensor, majority: Tensor, k: i
         ]
     )
     overwhelmed, places = 0, features.double()
-    for chunk in rows.split(_CHUNK):
+    for some in rows.split(chunk):
         # Computed from differences, so that equal distances stay equal.
-        distances = torch.cdist(places[chunk], places, compute_mode="donot_use_mm_for_euclid_dist")
-        distances[torch.arange(len(chunk)), chunk] = torch.inf  # no sample is its own neighbour
+        distances = torch.cdist(places[some], places, compute_mode="donot_use_mm_for_euclid_dist")
+        distances[torch.arange(len(some)), some] = torch.inf  # no sample is its own neighbour
         nearest = distances.sort(dim=1, stable=True).indices[:, :k]
         overwhelmed += int((2 * majority[nearest].sum(1) > k).sum())
     return overwhelmed / len(rows)

@@ -40,8 +40,7 @@ GREEN, RED = "#1a9641", "#d7191c"
 class RareClass:
     """The rarest class of a label among those with training and test images.
 
-    ``position`` is the label's, ``number`` the class's; ``ratio`` is how many times as frequent as the label's rarest
-    class its most frequent one is, among training images.
+    ``position`` is the index of the label and ``number`` that of the class; ``ratio`` is the label's imbalance ratio.
     """
 
     label: str
@@ -72,8 +71,8 @@ def rare_classes(run: Run) -> list[RareClass]:
 class Exchange(NamedTuple):
     """How the predictions of two runs differ on a class, as masks ``(N,)`` of samples.
 
-    Of the class's own: those ``missed`` by the base, those of them ``found`` by the other, and those ``lost``, which
-    the base finds and the other misses. Of other classes, taken for it: the base's ``alarms`` and the ``other_alarms``.
+    Samples of the class: ``missed`` by the base, ``found`` among these by the other run, and ``lost``, which the base
+    finds and the other misses. Samples of other classes taken for it: ``alarms`` of the base, and ``other_alarms``.
     """
 
     missed: Tensor
@@ -84,7 +83,7 @@ class Exchange(NamedTuple):
 
 
 def exchange(targets: Tensor, base: Tensor, other: Tensor, number: int) -> Exchange:
-    """Compare two runs' decisions ``(N,)`` on the class of this number; targets ``(N,)`` are negative where missing.
+    """Compare two runs' predictions ``(N,)`` on one class; targets ``(N,)`` are negative where missing.
 
     >>> base, other = torch.tensor([0, 0, 1, 0, 1]), torch.tensor([1, 0, 0, 1, 1])
     >>> [int(mask.sum()) for mask in exchange(torch.tensor([1, 1, 1, 0, -1]), base, other, 1)]
@@ -136,9 +135,8 @@ class Verdicts(NamedTuple):
 def count_exchanges(pairs: Sequence[tuple[Run, Run]], rules: Collection[str], most: int) -> dict[str, Any]:
     """Count the images of each label's rarest class that two runs find and miss, as values for JSON.
 
-    ``pairs`` are of one seed each. ``labels`` holds the ``most`` imbalanced ones, ``all`` the sums over every label.
-    Each has the number of its ``rare`` test images and of the ``others``, and under every rule the counts of an
-    ``Exchange`` by seed.
+    Each pair has one seed. ``labels`` holds the ``most`` imbalanced labels, ``all`` the sums over every label. Each has
+    the number of ``rare`` test images and of the ``others``, and the counts of an ``Exchange`` by rule and seed.
     """
     by_pair = [Verdicts.under(base, other, rules) for base, other in pairs]
     verdicts = {rule: [own[rule] for own in by_pair] for rule in rules}
@@ -177,8 +175,8 @@ def _summed(entries: Sequence[Any]) -> Any:
 def find_examples(base: Run, other: Run, most: int, rule: str = "argmax") -> dict[str, dict[str, list[str]]]:
     """Return ids of test images for each of the ``most`` imbalanced labels.
 
-    They are of its rarest class: ``found``, which the base misses and the other run finds, and ``lost``, the
-    reverse; the first ``EACH`` in the order of the test part.
+    They are the first ``EACH`` test images of its rarest class that are ``found``, which the base misses and the other
+    run finds, and ``lost``, the reverse.
     """
     verdicts, shown = Verdicts.under(base, other, [rule])[rule], {}
     for rare in rare_classes(base)[:most]:

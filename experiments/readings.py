@@ -30,8 +30,8 @@ CHANGED_LEAST = (  # by 0.1 on CelebA, and no baseline of others; left out where
 def readings(eta: float, log_eta: float, without: Collection[str] = ()) -> list[Cell]:
     """Return cross-entropy, methods that CRL can be combined with, and variants of CRL.
 
-    ``eta`` is the weight of all; log-probabilities reach further than probabilities, so they have a ``log_eta``.
-    ``without`` names rows that are not tried.
+    ``eta`` is the weight of CRL, and ``log_eta`` that on log-probabilities, whose range is larger. ``without`` names
+    rows to leave out.
     """
     crl: dict[str, Any] = {"method": "crl", "eta": eta}
     logs: dict[str, Any] = {"method": "crl", "eta": log_eta, "scores": "log-probability"}

@@ -14,8 +14,8 @@ from rectifier.reproduce.views import markdown_table
 class RunTime(TypedDict):
     """The time of a run.
 
-    Runs that are trained side by side begin and end together: ``seconds`` is then a share of their time, equal for all
-    of them. None: a part of it was killed before its time was noted.
+    Runs trained side by side start and end together, so ``seconds`` is an equal share of their time. It is None if a
+    session was killed before its time was saved.
     """
 
     seconds: float | None

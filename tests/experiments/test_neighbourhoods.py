@@ -59,12 +59,11 @@ def test_overwhelmed_share_is_that_of_the_slow_twin(seed: int) -> None:
     assert overwhelmed_share(features, kind == 0, kind == 1, k) == pytest.approx(expected)
 
 
-def test_overwhelmed_share_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overwhelmed_share_in_several_chunks() -> None:
     features, minority = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3 == 0
     whole = overwhelmed_share(features, minority, ~minority, 5)
-    monkeypatch.setattr(neighbourhoods, "_CHUNK", 7)
     assert (
-        overwhelmed_share(features, minority, ~minority, 5)
+        overwhelmed_share(features, minority, ~minority, 5, chunk=7)
         == whole
         == pytest.approx(slow_overwhelmed_share(features, minority, ~minority, 5))
     )

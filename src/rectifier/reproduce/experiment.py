@@ -38,8 +38,6 @@ PaperValue = float | Mapping[str, float] | None
 PICTURES = {False: "pictures", True: "quick-pictures"}
 """Folders, next to the runs, of pictures that show images of the data: full and small version."""
 
-QUICK_SEEDS = 2
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -165,7 +163,7 @@ class Experiment:
 
     def seeds_of(self, quick: bool) -> int:
         """Return how many seeds every cell has."""
-        return QUICK_SEEDS if quick else self.seeds
+        return 2 if quick else self.seeds
 
     def base(self, cell: Cell) -> Cell | None:
         """Return the cell that another is compared against."""

@@ -159,17 +159,18 @@ def write_results(path: Path, facts: Mapping[str, Any], lists: Mapping[str, Iter
     """Write the results of an experiment, one line for each run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     head = "{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in facts.items())
-    bodies = [f' "{name}": [\n  {_lines(records)}\n ]' for name, records in lists.items()]
+    lines = {name: ",\n  ".join(map(_on_one_line, records)) for name, records in lists.items()}
+    bodies = [f' "{name}": [\n  {text}\n ]' for name, text in lines.items()]
     write_bytes(path, (",\n".join([head, *bodies]) + "\n}\n").encode())
 
 
 def _text(value: Any, depth: int = 1) -> str:
     """Return JSON with one line for each entry of an object, and each list on one line."""
     if not isinstance(value, dict) or not value:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _on_one_line(value)
     inner = ",\n".join(f"{' ' * (depth + 1)}{json.dumps(str(k))}: {_text(v, depth + 1)}" for k, v in value.items())
     return f"{{\n{inner}\n{' ' * depth}}}"
 
 
-def _lines(records: Iterable[Record]) -> str:
-    return ",\n  ".join(json.dumps(one, ensure_ascii=False, allow_nan=False) for one in records)
+def _on_one_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -10,7 +10,7 @@ from rectifier._base import check, console
 from rectifier.reproduce.records import Record, diverged_record, key_of, record_of
 from rectifier.training import data_settings, fingerprints
 from rectifier.training.config import Config
-from rectifier.training.many import Planned, RunGroup, missing_groups, train_group
+from rectifier.training.many import Planned, missing_groups, train_group
 from rectifier.training.run.atomic import read_json, write_json
 from rectifier.training.run.folder import Run
 
@@ -67,17 +67,12 @@ def finished(planned: Sequence[Planned]) -> list[Record]:
 def trained(planned: Sequence[Planned], together: int | None) -> Iterator[list[Record]]:
     """Train the runs that are not finished, and yield their records group by group."""
     for group in missing_groups(planned, together):
-        reasons = _train(group)
+        reasons: list[str] = []
+        try:
+            train_group(group)
+        except FloatingPointError as error:  # a diverged run does not stop the others
+            reasons = str(error).splitlines()
         yield [_record(run, reasons) for run in group.runs]
-
-
-def _train(group: RunGroup) -> list[str]:
-    """Train a group; return why runs diverged. A diverged run does not stop the others."""
-    try:
-        train_group(group)
-    except FloatingPointError as error:
-        return str(error).splitlines()
-    return []
 
 
 def _record(planned: Planned, reasons: Sequence[str]) -> Record:

@@ -89,11 +89,11 @@ class _Work:
 
     def __init__(self, name: str, experiment: Experiment, request: Request) -> None:
         self._name, self._experiment, self._request = name, experiment, request
-        beside = request.runs.parent
-        self._pictures = beside / PICTURES[request.quick]
+        out = request.runs.parent
+        self._pictures = out / PICTURES[request.quick]
         self._store = RecordStore(
             request.results / f"{name}.json",
-            beside / RECORDS[request.quick] / name,
+            out / RECORDS[request.quick] / name,
             quick=request.quick,
             again=request.again,
             scored=experiment.scored,
