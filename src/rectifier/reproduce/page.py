@@ -54,9 +54,7 @@ def _seeds_option(result: ExperimentResult, quick: bool) -> str:
 
 
 _INTERVALS = " ± is half of the 95 % interval over seeds: it covers new seeds, not new images."
-_DIFFERENCES = (
-    " Differences are paired by seed and bold where their interval excludes 0, as one in twenty does by chance."
-)
+_DIFFERENCES = " Differences are paired by seed and bold if their interval excludes 0: one in twenty does by chance."
 
 
 def _training(result: ExperimentResult) -> list[str]:
