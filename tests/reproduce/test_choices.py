@@ -21,7 +21,6 @@ from helpers.theatre import (
     content,
     eta,
     interrupt,
-    keys,
     made,
     publish,
     recorded,
@@ -52,21 +51,13 @@ def test_validation_chooses_and_test_has_no_say(tmp_path: Path, theatre: Theatre
         ("crl", 0.5, 1),
     ]
     assert result.values(result.experiment.cell("CRL"), "argmax") == {"0": 0.2, "1": 0.2}
-
-
-def test_candidates_are_kept_without_their_test_scores(tmp_path: Path, theatre: Theatre) -> None:
-    theatre.scores = DIVIDED
-    reproduce("one", made(CE, CHOOSING), request(tmp_path))
     found = content(tmp_path)
     assert found["chosen"] == [{"row": "CRL", "column": "", "eta": 0.5}]
-    assert [(one["config"]["method.eta"], one["seed"]) for one in found["candidates"]] == [
-        (e, s) for e in ETAS for s in CHOICE_SEEDS
-    ]
-    assert not any("test" in one for one in found["candidates"])
+    tried = [(one["config"]["method.eta"], one["seed"]) for one in found["candidates"]]
+    assert tried == [(e, s) for e in ETAS for s in CHOICE_SEEDS]
+    assert not any("test" in one for one in found["candidates"])  # nor are their test scores kept
     assert all(one["validation"]["argmax"]["class_balanced_accuracy"] for one in found["candidates"])
-    assert all("test" in one for one in found["runs"])
-    assert not set(keys(found["runs"])) & set(keys(found["candidates"]))
-    assert not {one["seed"] for one in found["runs"]} & set(CHOICE_SEEDS)
+    assert all("test" in one and one["seed"] not in CHOICE_SEEDS for one in found["runs"])
 
 
 @pytest.mark.parametrize("gone", ["runs", "results", "neither"])
@@ -204,43 +195,29 @@ def test_a_cells_own_choice_is_made_with_the_columns_recipe(tmp_path: Path, thea
     assert len(content(tmp_path)["candidates"]) == 2 * 2 + 3 * 2
 
 
-def test_a_candidate_is_judged_by_the_rule_that_validation_prefers(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_rule = {
-        0.1: ({"argmax": 0.7, "prior": 0.2, "tuned": 0.2}, "argmax"),
-        0.5: ({"argmax": 0.1, "prior": 0.8, "tuned": 0.1}, "prior"),
-        1.0: ({"argmax": 0.6, "prior": 0.6, "tuned": 0.6}, "argmax"),
-    }
-
-    def train(config: Config, out: Path, **_: Any) -> Run:
-        scores, preferred = by_rule[eta(config) or 0]
-        theatre.write(config, out, scores, dict.fromkeys(RULES, 0.5), preferred)
-        return Run(out)
-
-    monkeypatch.setattr(suite, "train", train)
-    assert reproduce("one", made(CHOOSING), request(tmp_path)).chosen == {("CRL", ""): {"eta": 0.5}}
-
-
-def test_a_tuned_rule_is_judged_by_samples_that_it_was_not_tuned_on(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "by_eta",  # what each candidate scores by argmax, prior and tuned; what rules.json has for tuned; what it prefers
+    [
+        {0.1: ((0.7, 0.2, 0.2), 0.2, "argmax"), 0.5: ((0.1, 0.8, 0.1), 0.1, "prior"), 1.0: ((0.6,) * 3, 0.6, "argmax")},
+        {0.1: ((0.6, 0.5, 0.75), 0.62, "tuned"), 0.5: ((0.7, 0.5, 0.72), 0.65, "argmax")},
+    ],
+    ids=["preferred", "held out"],
+)
+def test_a_candidate_is_judged_by_its_preferred_rule_on_samples_that_it_was_not_tuned_on(
+    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch, by_eta: dict[float, Any]
 ) -> None:
     """Offsets scored on what they were tuned on always win; ``rules.json`` has what they are worth on other samples."""
-    held_out = {0.1: 0.62, 0.5: 0.70}
 
     def train(config: Config, out: Path, **_: Any) -> Run:
-        is_tuned = eta(config) == 0.1
-        inside = (
-            {"argmax": 0.6, "prior": 0.5, "tuned": 0.75} if is_tuned else {"argmax": 0.7, "prior": 0.5, "tuned": 0.72}
-        )
-        theatre.write(config, out, inside, dict.fromkeys(RULES, 0.5), "tuned" if is_tuned else "argmax")
+        scores, held_out, preferred = by_eta[eta(config) or 0]
+        inside = dict(zip(RULES, scores, strict=True))
+        theatre.write(config, out, inside, dict.fromkeys(RULES, 0.5), preferred)
         rules = json.loads((out / "rules.json").read_text())
-        tuned = {"tuned": held_out[eta(config) or 0] if is_tuned else 0.65}
-        (out / "rules.json").write_text(json.dumps({**rules, "validation": {**inside, **tuned}}))
+        (out / "rules.json").write_text(json.dumps({**rules, "validation": {**inside, "tuned": held_out}}))
         return Run(out)
 
     monkeypatch.setattr(suite, "train", train)
-    cell = replace(CHOOSING, choose={"eta": tuple(held_out)})
+    cell = replace(CHOOSING, choose={"eta": tuple(by_eta)})
     assert reproduce("one", made(cell), request(tmp_path)).chosen == {("CRL", ""): {"eta": 0.5}}
 
 
