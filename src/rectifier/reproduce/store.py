@@ -170,10 +170,8 @@ def _merged(content: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> t
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not (
-        isinstance(content, dict) and is_record(content.get("record")) and {"replaces", "replaced"} <= content.keys()
-    ):
+    content = {"replaces": [], "replaced": None, **(found if isinstance(found := read_json(path), dict) else {})}
+    if not is_record(content.get("record")):
         check.fail(str(path), "the record of a run, as rectifier reproduce writes it", "another file: move it away")
     return content
 
