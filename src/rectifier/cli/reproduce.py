@@ -17,7 +17,7 @@ from rectifier.cli.options import Together, takes_settings
 
 if TYPE_CHECKING:
     from rectifier.reproduce.experiment import Experiment
-    from rectifier.reproduce.request import Request
+    from rectifier.reproduce.work import Request
 
 
 @app.command(
@@ -53,7 +53,7 @@ def reproduce(
     """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""
     from rectifier._base import check
     from rectifier.reproduce import find_experiments, load_experiment
-    from rectifier.reproduce.request import Request, only_what_each_has
+    from rectifier.reproduce.work import Request, only_what_each_has
 
     there = find_experiments(experiments)
     # Results go to the current folder, or next to the checkout's own experiments if those are run from elsewhere.
