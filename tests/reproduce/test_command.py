@@ -68,7 +68,7 @@ def half_there(tmp_path: Path) -> Path:
     return write_experiment(tmp_path / "elsewhere", "there", body=OF_NONE)
 
 
-HINT = "Without the data there is a small version: rectifier reproduce absent --quick."
+HINT = "A small version needs no data: rectifier reproduce absent --quick"
 NOWHERE = ("--data-root", "nowhere")
 
 
@@ -84,7 +84,7 @@ def test_data_that_is_missing_keeps_no_other_experiment_from_its_own(half_there:
     assert written() == {"there"}
     assert f"Written: {Path('results/there.md')}" in result.stderr
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("Left out: absent. ")
+    assert last.startswith("Skipped absent. ")
     assert "cifar-100-python" in last
     assert HINT not in result.stderr
     assert run(*command(half_there, ["there"])).exit_code == 0
