@@ -34,7 +34,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --quiet src docs
+	$(BIN)/python -m pytest --quiet src experiments docs
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
 
 bench: $(READY)

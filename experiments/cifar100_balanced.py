@@ -1,4 +1,4 @@
-"""CIFAR-100 as it is: three networks, with and without CRL."""
+"""Balanced CIFAR-100: three networks, with and without CRL."""
 
 from rectifier.reproduce import Cell, Experiment, views
 
@@ -26,12 +26,12 @@ CELLS += [
 ]
 
 EXPERIMENT = Experiment(
-    title="CIFAR-100 as it is: CifarNet, ResNet32 and DenseNet with and without CRL",
+    title="Balanced CIFAR-100: CifarNet, ResNet32 and DenseNet with and without CRL",
     source="Table 8 of the paper",
     about=(
-        "Classes are balanced, so CRL and cross-entropy are weighted equally (alpha 0.5), as there. 30 epochs"
-        " in place of the paper's 200, with a cosine schedule. With CRL cross-entropy counts half: one row has that"
-        " without CRL, by half the rate and twice the decay, for two of the networks."
+        "The classes are balanced, so CRL and cross-entropy have equal weight (alpha 0.5), as in the paper. Training"
+        " takes 30 epochs instead of 200, with a cosine schedule. CRL halves the weight of cross-entropy. For two of"
+        " the networks, a control row halves it without CRL, by half the learning rate and twice the weight decay."
     ),
     show=views.table(),
     settings={**CIFAR, "preset": "cifar100-balanced", "epochs": 30},

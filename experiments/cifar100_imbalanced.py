@@ -1,4 +1,4 @@
-"""CIFAR-100 made imbalanced, imb(1), against as many images of balanced classes, bln(1)."""
+"""Imbalanced CIFAR-100, imb(1), against the same number of images in balanced classes, bln(1)."""
 
 from rectifier.labels.imbalance import loss_weight, power_law_profile
 from rectifier.reproduce import Cell, Experiment, views
@@ -19,7 +19,7 @@ for network, (balanced, imbalanced, rectified) in CIFAR_IMBALANCED.items():
         Cell("imb(1)", network, {**chosen, "data": IMBALANCED, "method": "ce"}, imbalanced),
         Cell("imb(1) + CRL", network, crl, rectified, against="imb(1)"),
     ]
-    if ETA[network] > 0.1:  # else cross-entropy hardly counts less
+    if ETA[network] > 0.1:  # otherwise cross-entropy keeps nearly all its weight
         alpha = float(loss_weight(SIZES, ETA[network]))
         light = {**chosen, "data": IMBALANCED, "method": "ce", **lighter(alpha)}
         small = {"lr": round(QUICK_ONE_LABEL["lr"] * (1 - alpha), 5)}
@@ -31,16 +31,17 @@ CELLS += [
 ]
 
 EXPERIMENT = Experiment(
-    title="CIFAR-100 imb(1): what imbalance costs three networks and HOG with kNN, and what CRL gives back",
+    title="CIFAR-100 imb(1): what imbalance costs three networks and HOG with kNN, and what CRL recovers",
     source="Table 9 of the paper",
     about=(
-        "The paper's settings, with a cosine schedule, which it does not state, and for DenseNet 60 epochs in place of"
-        " 200. Beside CRL of eta 0.5 cross-entropy counts 58 percent: one row has that without CRL, by a smaller rate"
-        " and a larger decay; CifarNet's eta is 0.01, beside which it counts 99 percent. HOG with kNN draws nothing at"
-        f" random, so that its seeds are all alike; how the paper's HOG is made is not said there. {HELD_OUT_WORDS}"
+        "Settings are the paper's, with a cosine schedule, which it does not state. DenseNet trains for 60 epochs"
+        " instead of 200. CRL at eta 0.5 leaves cross-entropy 58 percent of its weight. A control row has that weight"
+        " without CRL, by a smaller learning rate and a larger weight decay. CifarNet's eta is 0.01, which leaves 99"
+        " percent. HOG with kNN uses no randomness, so all its seeds are equal. The paper does not describe its HOG"
+        f" features. {HELD_OUT_WORDS}"
     ),
     show=views.table(),
-    settings={**CIFAR, "features": True},  # which the maps of features are drawn from
+    settings={**CIFAR, "features": True},  # the experiment `features` draws maps of them
     cells=CELLS,
     quick=QUICK_ONE_LABEL,
     seeds=5,

@@ -1,10 +1,10 @@
-"""CIFAR-100-LT, the benchmark of the years after the paper."""
+"""CIFAR-100-LT, a benchmark from after the paper."""
 
 from collections.abc import Iterator
 
 from rectifier.reproduce import Cell, Experiment, views
 
-# Published top-1 at 1:100 and 1:50, as comparisons of several papers give them; cRT's is of other networks.
+# Published top-1 at 1:100 and 1:50, from comparisons in several papers; cRT's are of other networks.
 PUBLISHED = {
     "ce": (38.3, 43.9),
     "crl": (None, None),
@@ -25,14 +25,15 @@ def cells() -> Iterator[Cell]:
 
 
 EXPERIMENT = Experiment(
-    title="CIFAR-100-LT, 1:100 and 1:50: cross-entropy, CRL and what came after",
-    source="Not in the paper; what stands beside ours is published elsewhere (ResNet-32, 200 epochs)",
+    title="CIFAR-100-LT, 1:100 and 1:50: cross-entropy, CRL and later methods",
+    source="Not in the paper; the published numbers come from other papers (ResNet-32, 200 epochs)",
     about=(
-        "The recipe is that of LDAM for all methods: the rate falls to a hundredth at 80 % and again at 90 % of"
-        " training, and the last epoch is scored; cRT trains its classifier 10 epochs more. Logit adjustment with"
-        " tau 1 is the same loss as balanced softmax in another form (side by side on one device they end equal), yet"
-        " the two are published a point apart: that point is one of protocols. Nothing comparable is published of CRL"
-        " and of cRT. Validation has 990 images, ten of a class and none of the largest: few to tune offsets by."
+        "All methods use the recipe of LDAM: the learning rate falls to a hundredth at 80 % and again at 90 % of"
+        " training, and the last epoch is scored. cRT trains its classifier for 10 more epochs. Logit adjustment with"
+        " tau 1 is the same loss as balanced softmax in another form; trained side by side on one device, they end"
+        " equal. Yet their published numbers are a point apart: that point comes from protocols. No comparable numbers"
+        " are published for CRL and cRT. Validation has 990 images, ten of each class and none of the largest, which"
+        " are few to tune offsets on."
     ),
     show=views.table(beside="published"),
     settings={"preset": "cifar100-lt", "tensorboard": False, "features": False},

@@ -1,37 +1,39 @@
-"""What a network says about clothes, photograph by photograph."""
+"""Predictions about clothes, photograph by photograph."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from rectifier._base import console
 from rectifier.report.comparison import PREFERRED, difference, estimate
-from rectifier.reproduce import Context, Experiment, Outcome, answers, pictures, views
+from rectifier.reproduce import Context, Experiment, ExperimentResult, views
 from rectifier.training.run.folder import Run
 
+from . import answers, pictures
 from .clothing import CELLS as ALL_CELLS
 from .recipes import FASHION, QUICK_LABELS
 
 BASE, OTHER = "MTCT", "CRL"
 SHOWN = 12
 RULES = ("argmax", PREFERRED)
-NOT_SHOWN = " (Which answers these are is not recorded here: `--again` trains these runs once more, and draws it.)"
+NOT_SHOWN = " (Its predictions are not recorded here: `--again` retrains these runs and draws it.)"
 
 
-def measure(laboratory: Context) -> dict:
-    runs = {row: laboratory.runs(row, "") for row in (BASE, OTHER)}
+def measure(context: Context) -> dict[str, Any]:
+    runs = {row: context.runs(row, "") for row in (BASE, OTHER)}
     first = runs[OTHER][0]
     said = answers.first_answers(first, first.predictions("test"), SHOWN, PREFERRED)
     shares = {row: {str(run.config.seed): _shares(run) for run in own} for row, own in runs.items()}
     return {**shares, "shown": said}
 
 
-def draw(laboratory: Context) -> None:
-    said = laboratory.before.get("shown")
+def draw(context: Context) -> None:
+    said = context.before.get("shown")
     if said is None:
-        console.say("Which answers the picture shows is not recorded: with --again it is found and drawn.")
+        console.say("The predictions for the picture are not recorded. Use --again to retrain these runs and draw it.")
         return
-    images = pictures.read_images(pictures.open_images(laboratory.config(OTHER, ""), laboratory.data_root), list(said))
+    images = pictures.read_images(pictures.open_images(context.config(OTHER, ""), context.data_root), list(said))
     own = [[answers.Answer(*one) for one in those] for those in said.values()]
-    answers.draw_answers(images, own, laboratory.pictures / "clothing-examples.png")
+    answers.draw_answers(images, own, context.pictures / "clothing-examples.png")
 
 
 def _shares(run: Run) -> dict[str, dict[str, float]]:
@@ -39,33 +41,33 @@ def _shares(run: Run) -> dict[str, dict[str, float]]:
     return {rule: answers.shares_right(run, predictions, rule) for rule in RULES}
 
 
-def show(outcome: Outcome) -> str:
+def show(result: ExperimentResult) -> str:
     parts = [
-        f"{pictures.whereabouts('clothing-examples')}; the photographs are not ours to put here. It shows the first"
-        f" {SHOWN} test images with the answers of {OTHER}, first seed, under the rule that validation prefers, wrong"
-        f" ones in red.{'' if 'shown' in outcome.found else NOT_SHOWN}",
-        "Right answers in percent of the test images that have the label; classes count by their images here, so that"
-        " rare ones hardly count.",
+        f"{pictures.whereabouts('clothing-examples')}, because the photographs are not ours to publish. It shows the"
+        f" first {SHOWN} test images with the predictions of {OTHER} (first seed, preferred rule), wrong ones in"
+        f" red.{'' if 'shown' in result.found else NOT_SHOWN}",
+        "The tables give correct predictions in percent of the test images that have the label. Every image counts the"
+        " same, so rare classes hardly count.",
     ]
-    labels = next(iter(outcome.found[BASE].values()))["argmax"]
+    labels = next(iter(result.found[BASE].values()))["argmax"]
     for rule in RULES:
-        lines = [[label, *_texts(outcome.found, rule, label)] for label in labels]
-        table = views.markdown_table(["", BASE, OTHER, "difference"], lines)
+        lines = [[label, *_texts(result.found, rule, label)] for label in labels]
+        table = views.markdown_table(["label", BASE, OTHER, "difference"], lines)
         parts.append(f"## {views.RULE_WORDS[rule]}\n\n{table}")
     return "\n\n".join(parts)
 
 
-def _texts(found: Mapping, rule: str, label: str) -> list[str]:
+def _texts(found: Mapping[str, Any], rule: str, label: str) -> list[str]:
     base, other = ({seed: shares[rule][label] for seed, shares in found[row].items()} for row in (BASE, OTHER))
     return [*(views.spread(estimate(own)) for own in (base, other)), views.gain_text(difference(other, base))]
 
 
 EXPERIMENT = Experiment(
-    title="Fashion products: what CRL says about them, photograph by photograph",
-    source="Figure 9 of the paper, which is of X-Domain",
+    title="Fashion products: CRL's predictions, photograph by photograph",
+    source="Figure 9 of the paper, which uses X-Domain",
     about=(
-        "Fashion products stand in X-Domain's place. The paper shows some photographs with CRL's answers, wrong ones in"
-        " red. Here answers are counted, too, beside those of cross-entropy."
+        "Fashion products replace X-Domain. The paper shows some photographs with CRL's predictions, wrong ones in"
+        " red. Here the predictions are also counted, next to those of cross-entropy."
     ),
     show=show,
     settings=FASHION,

@@ -1,15 +1,19 @@
-"""When CRL ends in constant answers: what happens, and what keeps it from happening."""
+"""When CRL collapses to constant predictions: what happens, and what prevents it."""
 
 import csv
+from statistics import fmean
+from typing import Any, cast
 
-from rectifier.report.comparison import PREFERRED, estimate
-from rectifier.reproduce import Cell, Context, Experiment, Outcome, views
+from torch import Tensor
+
+from rectifier.report.comparison import PREFERRED
+from rectifier.reproduce import Cell, Context, Experiment, ExperimentResult, views
 from rectifier.training.run.folder import Run
 
 from .recipes import CELEBA, QUICK_LABELS
 
 BASE = "cross-entropy"
-TRIED = {
+TRIED: dict[str, dict[str, Any]] = {
     BASE: {"method": "ce"},
     "CRL, eta 0.1": {"eta": 0.1},
     "CRL, eta 0.5": {"eta": 0.5},
@@ -31,14 +35,14 @@ HEADS = {
 }
 
 
-def measure(laboratory: Context) -> dict:
-    return {row: {str(run.config.seed): _state(run) for run in laboratory.runs(row, "")} for row in TRIED}
+def measure(context: Context) -> dict[str, Any]:
+    return {row: {str(run.config.seed): _state(run) for run in context.runs(row, "")} for row in TRIED}
 
 
 def _state(run: Run) -> dict[str, float]:
-    """Return how much the network's answers and features depend on the image, and where the loss stands."""
+    """Return how much logits and features differ between images, and the last loss and score."""
     found = run.predictions("validation")
-    features = found.features.float()
+    features = cast(Tensor, found.features).float()  # which the experiment's settings save
     moves = (found.logits.amax(0) - found.logits.amin(0)).split(list(found.space.sizes))
     with (run.path / "history.csv").open(encoding="utf-8") as file:
         last = list(csv.DictReader(file))[-1]
@@ -51,36 +55,40 @@ def _state(run: Run) -> dict[str, float]:
     }
 
 
-def show(outcome: Outcome) -> str:
+def show(result: ExperimentResult) -> str:
     lines = []
-    for row, by_seed in outcome.found.items():
+    for row, by_seed in result.found.items():
         if not by_seed:  # all of its runs diverged
             continue
-        means = {name: estimate({seed: one[name] for seed, one in by_seed.items()})["mean"] for name in HEADS}
+        means = {name: fmean(one[name] for one in by_seed.values()) for name in HEADS}
         texts = [f"{means['logits']:.2f}", f"{1e3 * means['features']:.1f}"]
         texts += [f"{100 * means[name]:.1f}" for name in ("dead", "rectification", "validation")]
-        cell = outcome.experiment.cell(row)
-        gain = views.gain_text(outcome.gain(cell, PREFERRED))
-        lines.append([row, *texts, views.spread(outcome.score(cell, PREFERRED)), gain])
+        cell = result.experiment.cell(row)
+        gain = views.gain_text(result.gain(cell, PREFERRED))
+        lines.append([row, *texts, views.spread(result.score(cell, PREFERRED)), gain])
     return "\n\n".join(
         [
-            views.markdown_table(["", *HEADS.values(), "test, preferred rule (%)", "gain"], lines),
-            "Means over seeds, after the last epoch, on validation images: how much the logits of the median label"
-            " differ from image to image; the deviation of features, mean of all units; units whose"
-            " output is the same for all images; the rectification, whose margin is 50 here; class-balanced accuracy by"
-            " argmax, which is 50 for one answer to all. Then class-balanced accuracy on test under the rule that"
-            " validation prefers, and the gain over cross-entropy.",
+            views.markdown_table(["setting", *HEADS.values(), "test, preferred rule (%)", "gain"], lines),
+            "Values are means over seeds, after the last epoch, on validation images. The spread is how much the logits"
+            " of the median label differ between images. The deviation of features is a mean over all units. A dead"
+            " unit has the same output for all images. The margin of the rectification is 50 on this scale."
+            " Validation is"
+            " class-balanced accuracy by argmax, which is 50 for constant predictions. The last two columns are"
+            " class-balanced accuracy on test under the preferred rule, and the gain over cross-entropy in points.",
         ]
     )
 
 
 EXPERIMENT = Experiment(
-    title="CRL that ends in constant answers, on CelebA: divergence, dead units, or something else",
+    title="CRL that collapses to constant predictions on CelebA: divergence, dead units, or something else",
     source="Beyond the paper: when CRL helps",
-    about=("Ten epochs, with more weight of CRL than tables have, and with what might keep it from harm."),
+    about=(
+        "Training takes ten epochs, with a larger weight of CRL than in the tables, and with settings that might"
+        " prevent the collapse."
+    ),
     finding=(
-        "Where it happens, features hardly differ from image to image, rectification rests at its margin,"
-        " and many units are dead, but not all: hard mining among features that mean nothing yet pulls them to a point,"
+        "After a collapse, features hardly differ between images, the rectification loss stays at its margin, and"
+        " many units are dead, but not all. Hard mining among features that mean nothing yet pulls them to one point,"
         " as is known from triplet losses. Nothing diverges."
     ),
     show=show,

@@ -27,11 +27,11 @@ def cells() -> Iterator[Cell]:
 
 EXPERIMENT = Experiment(
     title="Six designs of CRL: levels and comparisons",
-    source="Table 10 of the paper, whose second half is of X-Domain",
+    source="Table 10 of the paper; its second half uses X-Domain",
     about=(
-        "The paper gives gains over the base network; they are added to its base here; of the"
-        " instance level with relative comparisons its table of CelebA has 87. Fashion products stand in"
-        " X-Domain's place. Each design has the eta that validation chooses: scores and distances have other scales."
+        "The paper gives gains over the base network; here they are added to that base. For relative comparisons at"
+        " the instance level, its table of CelebA has 87. Fashion products replace X-Domain. Validation chooses eta"
+        " for each design, because scores and distances have different scales."
     ),
     show=views.table(),
     cells=list(cells()),

@@ -1,7 +1,8 @@
 """The weight eta of the rectification."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import curve
 from .paper import XDOMAIN
 from .recipes import FASHION, QUICK_LABELS
 
@@ -9,14 +10,14 @@ PAPER = {0.01: XDOMAIN["CRL"]}
 
 EXPERIMENT = Experiment(
     title="The weight eta of the rectification, from 0.001 to 0.1 and beyond",
-    source="Figure 11 of the paper, which is of X-Domain",
+    source="Figure 11 of the paper, which uses X-Domain",
     about=(
-        "Fashion products stand in X-Domain's place. The paper's range ends at 0.1, and it draws a curve for each"
-        " label; here it is the mean of all."
+        "Fashion products replace X-Domain. The paper's range ends at 0.1. The paper draws a curve for each label;"
+        " this is the mean over all labels."
     ),
-    show=views.curve(
+    show=curve(
         "eta",
-        "The paper's numbers are in a picture, which its text does not repeat but for 0.01, which it finds best.",
+        "The paper shows its numbers in a figure. Its text repeats only that of 0.01, which it finds best.",
         logarithmic=True,
     ),
     settings=FASHION,

@@ -1,27 +1,29 @@
-"""Faces of rare attributes that cross-entropy misses: which of them CRL finds, and which it loses in turn."""
+"""Faces with rare attributes that cross-entropy misses and CRL finds, and the reverse."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from rectifier.report.comparison import difference, estimate
-from rectifier.reproduce import Context, Experiment, Outcome, pictures, views
+from rectifier.reproduce import Context, Experiment, ExperimentResult, views
 
+from . import pictures
 from .celeba import CELLS as ALL_CELLS
 from .recipes import CELEBA, QUICK_LABELS
 
 BASE, OTHER = "DeepID2", "CRL, class level"
-NOT_RECORDED = " (not recorded here; --again trains these runs once more, and finds them)"
+NOT_RECORDED = " (not recorded here; `--again` retrains these runs and finds them)"
 LABELS, DRAWN = 8, 4  # the most imbalanced: in the tables, and in the picture
 
 
-def measure(laboratory: Context) -> dict:
-    others = {run.config.seed: run for run in laboratory.runs(OTHER, "")}
-    pairs = [(run, others[run.config.seed]) for run in laboratory.runs(BASE, "") if run.config.seed in others]
+def measure(context: Context) -> dict[str, Any]:
+    others = {run.config.seed: run for run in context.runs(OTHER, "")}
+    pairs = [(run, others[run.config.seed]) for run in context.runs(BASE, "") if run.config.seed in others]
     found = pictures.count_exchanges(pairs, views.RULE_WORDS, LABELS)
     return {**found, "shown": pictures.find_examples(*pairs[0], DRAWN)}
 
 
-def draw(laboratory: Context) -> None:
-    found, data = laboratory.before, pictures.open_images(laboratory.config(BASE, ""), laboratory.data_root)
+def draw(context: Context) -> None:
+    found, data = context.before, pictures.open_images(context.config(BASE, ""), context.data_root)
     rows = [
         pictures.ExampleRow(
             f"{_name(one)}\n1:{one['ratio']:,.0f}".replace("_", " "),
@@ -33,29 +35,30 @@ def draw(laboratory: Context) -> None:
         f"missed by {BASE}, found by {OTHER}",
         f"found by {BASE}, missed by {OTHER}{' (not recorded)' * _lacks(found)}",
     )
-    pictures.draw_examples(rows, heads, laboratory.pictures / "examples.png")
+    pictures.draw_examples(rows, heads, context.pictures / "examples.png")
 
 
-def _lacks(found: Mapping) -> bool:
-    """Say whether what was found is of before the faces that CRL loses were looked for."""
+def _lacks(found: Mapping[str, Any]) -> bool:
+    """Return whether the measurement is from before lost faces were recorded."""
     return any("lost" not in kinds for kinds in found.get("shown", {}).values())
 
 
-def _name(one: dict) -> str:
+def _name(one: Mapping[str, Any]) -> str:
     return one["label"] if one["class"] == "yes" else f"{one['label']}: {one['class']}"
 
 
-def show(outcome: Outcome) -> str:
-    found = outcome.found
+def show(result: ExperimentResult) -> str:
+    found = result.found
     heads = ["rare class", "1 : x", "images", f"{BASE} misses", f"{OTHER} alone finds", f"{BASE} alone finds"]
     heads += ["balance", f"{BASE}, false alarms", f"{OTHER}, false alarms"]
     parts = [
-        f"{pictures.whereabouts('examples')}; the terms of the data forbid to put it here. For the {DRAWN} most"
-        f" imbalanced labels it shows test images of the rare class, by the first seed's argmax: in green frames the"
-        f" first that {BASE} misses and {OTHER} finds, in red frames the first that {BASE} finds and {OTHER} misses"
-        f"{NOT_RECORDED * _lacks(found)}.",
-        "In percent of the rare class's test images, false alarms in percent of all others. The balance is what"
-        f" {OTHER} alone finds less what {BASE} alone finds.",
+        f"{pictures.whereabouts('examples')}, because the terms of the data do not allow publishing it. For the"
+        f" {DRAWN} most imbalanced labels it shows test images of the rare class (first seed, argmax). Green frames"
+        f" are the first images that {BASE} misses and {OTHER} finds, red frames the first that {BASE} finds and"
+        f" {OTHER}"
+        f" misses{NOT_RECORDED * _lacks(found)}.",
+        "Numbers are percent of the rare class's test images; false alarms are percent of all other test images. The"
+        f" balance is what {OTHER} alone finds minus what {BASE} alone finds.",
     ]
     for rule, words in views.RULE_WORDS.items():
         rows = [(_name(one), f"{one['ratio']:,.0f}", one) for one in found["labels"]]
@@ -64,8 +67,8 @@ def show(outcome: Outcome) -> str:
     return "\n\n".join(parts)
 
 
-def _line(name: str, ratio: str, one: dict, rule: str) -> list[str]:
-    def shares(kind, whole):
+def _line(name: str, ratio: str, one: Mapping[str, Any], rule: str) -> list[str]:
+    def shares(kind: str, whole: str) -> dict[str, float | None]:
         return {seed: n / max(1, one[whole]) for seed, n in one["rules"][rule][kind].items()}
 
     missed, found, lost = (shares(kind, "rare") for kind in ("missed", "found", "lost"))
@@ -79,8 +82,8 @@ EXPERIMENT = Experiment(
     title="CelebA: faces that cross-entropy misses and CRL finds, and the reverse",
     source="Figure 7 of the paper",
     about=(
-        "The paper shows three pairs of images. Here all test images of the rare class are counted, those too that CRL"
-        " loses, and what finding more of them costs in false alarms."
+        "The paper shows three pairs of images. Here all test images of the rare class are counted, also those that"
+        " CRL loses, and what finding more of them costs in false alarms."
     ),
     show=show,
     settings=CELEBA,

@@ -1,7 +1,8 @@
 """The degree gamma of imbalance."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import curve
 from .recipes import CIFAR, HELD_OUT, HELD_OUT_WORDS, QUICK_ONE_LABEL, small_classes
 
 GAMMAS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -10,14 +11,15 @@ EXPERIMENT = Experiment(
     title="The degree gamma of imbalance: ResNet32 on CIFAR-100 imb(gamma) with and without CRL",
     source="Figure 10 (b) of the paper",
     about=(
-        "The paper's settings, with a cosine schedule, but for 30 epochs in place of 200, which leave networks half"
-        " trained. With a larger gamma there are more training images between the 500 and the 25 of the most and the"
-        f" least frequent class: scores of one gamma and of another do not compare, gains do. {HELD_OUT_WORDS}"
+        "Settings are the paper's, with a cosine schedule, but 30 epochs instead of 200, which leaves networks half"
+        " trained. With a larger gamma there are more training images between the 500 of the most frequent class and"
+        " the 25 of the least frequent. So scores of different gammas cannot be compared, but gains can."
+        f" {HELD_OUT_WORDS}"
     ),
-    show=views.curve(
+    show=curve(
         "gamma",
-        "The paper's numbers are in a picture, which its text does not repeat; it sees gains at every gamma, and no"
-        " clear trend. At gamma 1 its Table 9 has 42.1, and 45.2 with CRL, by argmax.",
+        "The paper shows its numbers in a figure. It sees gains at every gamma, and no clear trend."
+        " At gamma 1 its Table 9 has 42.1, and 45.2 with CRL, by argmax.",
     ),
     settings={**CIFAR, "epochs": 30},
     cells=[

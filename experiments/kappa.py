@@ -1,7 +1,8 @@
 """The number kappa of hard samples."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import curve
 from .paper import XDOMAIN
 from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
 
@@ -9,15 +10,15 @@ PAPER = {25: XDOMAIN["CRL"]}
 
 EXPERIMENT = Experiment(
     title="The number kappa of hard positives and negatives, from 1 to 175",
-    source="Figure 12 of the paper, which is of X-Domain",
+    source="Figure 12 of the paper, which uses X-Domain",
     about=(
-        "Fashion products stand in X-Domain's place, in batches of 128: a class has no more than these to mine from."
-        " The paper has every 25th kappa, here it is every 50th from 25 on."
+        "Fashion products replace X-Domain, in batches of 128: a class has no more samples than these to mine from."
+        " The paper has every 25th kappa; here it is every 50th from 25 on."
     ),
-    show=views.curve(
+    show=curve(
         "kappa",
-        "The paper's numbers are in a picture, which its text does not repeat but for that of 25: poor at 1, level from"
-        " 25 on.",
+        "The paper shows its numbers in a figure, and its text repeats only that of 25. Its curve is poor at 1 and"
+        " level from 25 on.",
     ),
     settings=FASHION,
     cells=[
@@ -25,7 +26,7 @@ EXPERIMENT = Experiment(
         *(
             Cell(
                 f"{kappa}",
-                # What is the default is not said, so that the run is that of other tables.
+                # The default is left out, so that other tables share the run.
                 settings={"method": "crl", "eta": GENTLE_ETA, **({} if kappa == 25 else {"kappa": kappa})},
                 paper=PAPER.get(kappa),
                 against="CE",

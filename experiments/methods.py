@@ -1,4 +1,4 @@
-"""Methods beside a base network, as the paper's tables of attributes list them."""
+"""The methods in the paper's tables of attributes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from rectifier.reproduce import Cell
 
-_ETA = {"eta": (0.01, 0.1, 0.5)}
+_ETA: dict[str, tuple[float, ...]] = {"eta": (0.01, 0.1, 0.5)}
 
-# What validation chooses of methods, wherever they are compared.
+# Settings of methods that validation chooses in every comparison.
 CHOSEN: dict[str, dict[str, tuple[float, ...]]] = {
     "CRL": _ETA,
     "CRL, class level": _ETA,
@@ -18,13 +18,12 @@ CHOSEN: dict[str, dict[str, tuple[float, ...]]] = {
     "Triplet-kNN": {"lr": (0.005, 0.02)},
 }
 
-# LMLE begins from trained features. From those of a fifth of the training its hard quintuplets pull all of them to a
-# point on CelebA.
+# LMLE needs trained features. On CelebA, after only a fifth of training, its hard quintuplets collapse them to a point.
 LMLE: dict[str, Any] = {"method": "lmle", "pretrain": 0.8}
 
 
 def compared(methods: Mapping[str, Mapping[str, Any]], papers: Mapping[str, Any], base: str) -> list[Cell]:
-    """Return a cell for each method, its gain counted from ``base``."""
+    """Return a cell for each method, compared against ``base``."""
     return [
         Cell(
             name,

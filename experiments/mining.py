@@ -9,10 +9,10 @@ from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="Hard mining and joint learning",
-    source="Table 11 of the paper, which is of X-Domain",
+    source="Table 11 of the paper, which uses X-Domain",
     about=(
-        "Fashion products stand in X-Domain's place. Without hard mining, pairs are drawn at random. LMLE begins with"
-        " cross-entropy for four fifths of training; it decides by distances, off which no prior can be taken."
+        "Fashion products replace X-Domain. Without hard mining, pairs are drawn at random. LMLE uses cross-entropy"
+        " for the first four fifths of training. It decides by distances, so subtracting a prior is meaningless."
     ),
     show=views.table(),
     settings=FASHION,

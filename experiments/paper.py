@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Table 3: class-balanced accuracy on CelebA. Attributes in the paper's order, which is that of their imbalance.
+# Table 3: class-balanced accuracy on CelebA. Attributes in the paper's order, by imbalance.
 ATTRIBUTES = (
     *("Attractive", "Mouth_Slightly_Open", "Smiling", "Wearing_Lipstick", "High_Cheekbones", "Male", "Heavy_Makeup"),
     *("Wavy_Hair", "Oval_Face", "Pointy_Nose", "Arched_Eyebrows", "Black_Hair", "Big_Lips", "Big_Nose", "Young"),
@@ -57,7 +57,7 @@ CELEBA: dict[str, dict[str, float]] = {
     method: dict(zip((*ATTRIBUTES, "mean"), map(float, line.split()), strict=True)) for method, line in _CELEBA.items()
 }
 
-# Table 5: class-balanced accuracy on X-Domain. Only the means can stand beside other data.
+# Table 5: class-balanced accuracy on X-Domain. Only the means can be compared with other data.
 XDOMAIN = {
     "DDAN": 31.64,
     "FashionNet": 35.29,
@@ -77,7 +77,7 @@ DEEPFASHION: dict[str, dict[str, float]] = {
     "ResNet50 + CRL": {"texture": 55.37, "fabric": 55.02, "shape": 55.22, "part": 53.90, "style": 53.75, "mean": 54.56},
 }
 
-# Table 8: accuracy on CIFAR-100 as it is; the second is with CRL.
+# Table 8: accuracy on balanced CIFAR-100, without and with CRL.
 CIFAR_BALANCED = {"CifarNet": (56.5, 60.1), "ResNet32": (68.1, 69.3), "DenseNet": (74.0, 74.8)}
 
 # Table 9: class-balanced accuracy on bln(1), imb(1) and imb(1) with CRL.

@@ -1,4 +1,4 @@
-"""Readings of CRL: what is tried on every data set to find out when it helps."""
+"""Variants of CRL that are tried on every data set to find out when it helps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rectifier.reproduce import Cell
 
 BASE = "CE"
-PARTNERS = {  # what CRL adds to a method is counted from that method
+PARTNERS = {  # CRL with a method is compared against that method
     "CRL, classes drawn equally": "classes drawn equally",
     "CRL with logit adjustment": "logit adjustment",
     "CRL on log-probabilities with logit adjustment": "logit adjustment",
@@ -18,9 +18,9 @@ PARTNERS = {  # what CRL adds to a method is counted from that method
 }
 
 LEFT_OUT_WORDS = (
-    "What changed least on CelebA, or was worse there, is not tried here: to that extent CelebA's test chose."
+    "Variants that changed least on CelebA, or were worse there, are left out: to that extent CelebA's test data chose."
 )
-CHANGED_LEAST = (  # by 0.1 on CelebA, and nothing else is counted from them; left out where runs cost more
+CHANGED_LEAST = (  # by 0.1 on CelebA, and no baseline of others; left out where runs cost more
     "CRL from half of training on",
     "CRL, easy anchors, weight that falls",
     "CRL on log-probabilities, all classes",
@@ -28,10 +28,10 @@ CHANGED_LEAST = (  # by 0.1 on CelebA, and nothing else is counted from them; le
 
 
 def readings(eta: float, log_eta: float, without: Collection[str] = ()) -> list[Cell]:
-    """Return cross-entropy, the methods it could be combined with, and readings of CRL beside them.
+    """Return cross-entropy, methods that CRL can be combined with, and variants of CRL.
 
-    ``eta`` is the weight of all; log-probabilities reach further than probabilities, so they have a ``log_eta``.
-    ``without`` names rows that are not tried.
+    ``eta`` is the weight of CRL, and ``log_eta`` that on log-probabilities, whose range is larger. ``without`` names
+    rows to leave out.
     """
     crl: dict[str, Any] = {"method": "crl", "eta": eta}
     logs: dict[str, Any] = {"method": "crl", "eta": log_eta, "scores": "log-probability"}

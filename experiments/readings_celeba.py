@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from rectifier.reproduce import Cell, Experiment, views
+from rectifier.reproduce import Cell, Experiment
 
+from .figures import ranking
 from .readings import BASE, readings
 from .recipes import CELEBA, QUICK_LABELS
 
@@ -12,10 +13,10 @@ OMEGA = 0.358  # the mean imbalance of the labels; runs are recorded with this r
 
 
 def for_several_labels(omega: float) -> list[Cell]:
-    """Return readings that differ where there are several labels; ``omega`` is the mean imbalance of the data's."""
+    """Return variants for several labels; ``omega`` is the mean imbalance of the labels."""
     alike = {"method": "crl", "alpha": round(ETA * omega, 4)}
     on_features = {"method": "crl-instance-relative+logit-adjustment", "eta": 0.01}  # the eta of the tables
-    random: dict[str, Any] = {"method": "crl", "eta": ETA, "mining": "random"}  # such pairs bear more weight, too
+    random: dict[str, Any] = {"method": "crl", "eta": ETA, "mining": "random"}  # random pairs tolerate more weight
     return [
         Cell("CRL, one mean over all labels", settings={"method": "crl", "eta": ETA, "pooled": True}, against=BASE),
         Cell("CRL, the same weight for all labels", settings=alike, against=BASE),
@@ -30,10 +31,10 @@ def for_several_labels(omega: float) -> list[Cell]:
 
 
 EXPERIMENT = Experiment(
-    title="CelebA, DeepID2: readings of CRL and what it can be combined with",
+    title="CelebA, DeepID2: variants of CRL, and combinations with other methods",
     source="Beyond the paper: when CRL helps",
-    about="The recipe of the table of CelebA for all.",
-    show=views.ranking(),
+    about="All rows use the recipe of the CelebA table.",
+    show=ranking(),
     settings=CELEBA,
     cells=[*readings(eta=ETA, log_eta=0.05), *for_several_labels(OMEGA)],
     quick=QUICK_LABELS,

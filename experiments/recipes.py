@@ -1,8 +1,8 @@
-"""How networks are trained. The paper states rate, decay, momentum, batch and epochs; schedules are ours.
+"""Training recipes. The paper states rate, decay, momentum, batch and epochs; schedules are ours.
 
-A recipe is that of cross-entropy, and is then used for every method. CelebA's is the best on validation of those in
-``training_recipes.py``; that of fashion products is close to the best there, in a quarter of the epochs; CIFAR-100's is
-the paper's with a cosine, which validation cannot tell from steps. Pages say how runs were trained.
+A recipe is chosen for cross-entropy and then used for every method. CelebA's is the best on validation of those in
+``training_recipes.py``. That of fashion products is close to the best there, in a quarter of the epochs. CIFAR-100's is
+the paper's with a cosine schedule, which validation cannot tell from steps. Pages list the settings.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from rectifier.training.presets import preset
 
 _LEAN: dict[str, Any] = {"tensorboard": False, "features": False}
 
-# CIFAR-100 as in the paper: rate 0.1, decay 0.0005, batches of 256, 200 epochs; a cosine.
+# CIFAR-100 as in the paper: rate 0.1, decay 0.0005, batches of 256, 200 epochs; with a cosine schedule.
 CIFAR: dict[str, Any] = {"preset": "cifar100", "validate_every": 10, **_LEAN}
 
 
 def lighter(alpha: float) -> dict[str, float]:
-    """Return settings for CIFAR under which cross-entropy counts as much as beside CRL of weight ``alpha``.
+    """Return settings for CIFAR that give cross-entropy the weight that CRL of weight ``alpha`` leaves it.
 
-    There its gradient is ``1 - alpha`` times as large, and that of the decay as large as before. SGD does the same with
-    so much less rate and so much more decay.
+    CRL scales the gradient of cross-entropy by ``1 - alpha`` and leaves that of the decay. For SGD this is the same as
+    scaling the learning rate by ``1 - alpha`` and dividing the decay by it.
     """
     paper = preset(CIFAR["preset"])
-    return {"lr": round(paper.lr * (1 - alpha), 5), "weight_decay": round(paper.weight_decay / (1 - alpha), 6)}
+    rate = paper.lr or 0.0  # which the preset states
+    return {"lr": round(rate * (1 - alpha), 5), "weight_decay": round(paper.weight_decay / (1 - alpha), 6)}
 
 
 HELD_OUT = "validation=50"
 IMBALANCED = f"cifar100:imb=1,{HELD_OUT}"
-HELD_OUT_WORDS = "Validation has 50 images of each class, or as many as training leaves of it."
+HELD_OUT_WORDS = "Validation has 50 images of each class, or as many as training leaves."
 
 
 def network_of(column: str) -> dict[str, Any]:
@@ -51,9 +52,9 @@ CELEBA: dict[str, Any] = {
     **_LEAN,
 }
 
-# Fashion products in the place of X-Domain, which is not public, with the paper's MTCT from scratch: there are no
-# weights of ImageNet here, and without them the paper's SGD is slow. The photographs are of 80 x 60 pixels; MTCT takes
-# no smaller side than 71.
+# Fashion products replace X-Domain, which is not public. The paper's MTCT is trained from scratch: there are no
+# ImageNet weights here, and without them the paper's SGD is slow. Photographs have 80 x 60 pixels;
+# MTCT needs a side of 71.
 FASHION: dict[str, Any] = {
     "preset": "xdomain",
     "data": "fashion",
@@ -70,7 +71,7 @@ FASHION: dict[str, Any] = {
 }
 
 GENTLE_ETA = 0.1
-"""The weight of CRL where something else about it is varied; the paper's is 0.01, on other data."""
+"""The weight of CRL where something else is varied; the paper's is 0.01, on other data."""
 
 # Small versions on generated images, for a machine without the data.
 _SMALL: dict[str, Any] = {
@@ -85,7 +86,7 @@ _SMALL: dict[str, Any] = {
 
 
 def small_classes(ratio: int) -> dict[str, Any]:
-    """Return the small version's data with classes as unequal as this."""
+    """Return the small version's data with this imbalance ratio."""
     return {"data": f"shapes:samples=160,size=16,ratio={ratio},labels=shape=5,validation=30,test=30"}
 
 
@@ -93,5 +94,5 @@ QUICK_ONE_LABEL: dict[str, Any] = {**small_classes(10), **_SMALL}
 QUICK_LABELS: dict[str, Any] = {
     "data": "shapes:samples=160,size=16,ratio=10,labels=shape=4/colour=2/texture=2,validation=30,test=30",
     **_SMALL,
-    "epochs": 5,  # the last of which is LMLE's
+    "epochs": 5,  # LMLE needs the last one
 }

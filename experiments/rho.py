@@ -8,8 +8,8 @@ from .recipes import FASHION, GENTLE_ETA, QUICK_LABELS
 
 EXPERIMENT = Experiment(
     title="The minority criterion rho",
-    source="Table 13 of the paper, which is of X-Domain",
-    about="Fashion products stand in X-Domain's place.",
+    source="Table 13 of the paper, which uses X-Domain",
+    about="Fashion products replace X-Domain.",
     show=views.table(),
     settings=FASHION,
     cells=[
@@ -18,7 +18,7 @@ EXPERIMENT = Experiment(
             Cell(
                 f"rho {rho:.0%}",
                 "fashion",
-                # What is the default is not said, so that the run is that of other tables.
+                # The default is left out, so that other tables share the run.
                 {"method": "crl", "eta": GENTLE_ETA, **({} if rho == 0.5 else {"rho": rho})},
                 paper,
                 against="MTCT",

@@ -1,11 +1,13 @@
-"""How cross-entropy is trained best, as validation sees it: before any method is compared."""
+"""Training recipes for cross-entropy, compared on validation before any method is compared."""
 
-from rectifier.reproduce import Cell, Experiment, views
+from typing import Any
+
+from rectifier.reproduce import Cell, Experiment, ExperimentResult, views
 
 from .recipes import CELEBA, FASHION, QUICK_ONE_LABEL
 
 _SGD = {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.0005, "epochs": 30}
-TRIED = {
+TRIED: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     "CelebA, DeepID2": (
         CELEBA,
         {
@@ -41,20 +43,36 @@ TRIED = {
 }
 TAKEN = {"CelebA, DeepID2": "rate 0.02, decay 0.002", "fashion products, MTCT": "AdamW, rate 0.0005, 15 epochs"}
 
+
+def show(result: ExperimentResult) -> str:
+    """Show validation scores only: a recipe is chosen before methods are compared."""
+    parts = []
+    for column in dict.fromkeys(cell.column for cell in result.experiment.cells):
+        cells = [cell for cell in result.experiment.cells if cell.column == column]
+        scores = {cell.row: result.validation_score(cell) for cell in cells}
+        lines = [
+            [row, views.spread(score), "taken" if row == TAKEN.get(column) else ""] for row, score in scores.items()
+        ]
+        parts.append(f"## {column}\n\n{views.markdown_table(['recipe', 'validation, %', ''], lines)}")
+    return "\n\n".join(parts)
+
+
 EXPERIMENT = Experiment(
-    title="How cross-entropy is trained best, as validation sees it",
-    source="Not in the paper, which states rates and epochs, but no schedules; its images are four times as many",
+    title="Training recipes for cross-entropy, compared on validation",
+    source=(
+        "Not in the paper, which states learning rates and epochs but no schedules, and has four times as many images"
+    ),
     about=(
-        "Class-balanced accuracy on validation under the rule that it prefers there. What is taken holds for every"
-        " method of the tables."
+        "The score is class-balanced accuracy on validation under the preferred rule. Every method of the tables uses"
+        " the recipe that is marked as taken."
     ),
     finding=(
-        "On CelebA it is the best of these, with the largest decay that was tried; on fashion"
-        " products it is 1.1 below the best, which has four times as many epochs, and the interval of two seeds cannot"
-        " tell the two apart. On CIFAR-100 the tables keep the rate and the decay of the paper, with a cosine:"
-        " readings-cifar100 and cifar100-chosen have other ones."
+        "On CelebA the recipe taken is the best, with the largest weight decay that was tried. On fashion products it"
+        " is 1.1 below the best, which has four times as many epochs; two seeds cannot tell them apart. On CIFAR-100"
+        " the tables keep the paper's learning rate and weight decay, with a cosine schedule; readings-cifar100 and"
+        " cifar100-chosen try others."
     ),
-    show=views.validation(TAKEN),
+    show=show,
     cells=[
         Cell(row, column, {**recipe, **settings, "method": "ce"})
         for column, (recipe, tried) in TRIED.items()

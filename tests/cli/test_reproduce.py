@@ -141,7 +141,7 @@ def test_an_experiment_of_ones_own(mine: tuple[str, Path], monkeypatch: pytest.M
     runs = [Run(path) for path in Path("out/runs").iterdir()]
     assert len(recorded) == len(runs) == 4
     assert all(one.is_finished for one in runs)
-    assert sorted(Path("out").iterdir()) == [Path("out/runs")]
+    assert sorted(Path("out").iterdir()) == [Path("out/records"), Path("out/runs")]
 
     monkeypatch.setattr(suite, "train", lambda *_, **__: pytest.fail("trained again"))
     again = succeed("reproduce", name, "--experiments", folder, "--out", "out", "--results", "found", *CPU)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-from rectifier.reproduce import Experiment, find_experiments, load_experiment
+import experiments
+from rectifier.reproduce import Experiment, ExperimentResult, Request, find_experiments, load_experiment, reproduce
 from rectifier.training.config import Config
 
-FOLDER = Path(__file__).parents[2] / "experiments"
+FOLDER = Path(experiments.__file__).parent  # imported plainly, so that a test and a loaded experiment share modules
 
 
 NAMES = tuple(find_experiments(FOLDER))
@@ -53,3 +56,22 @@ EXPERIMENT = Experiment(
     seeds=2,
 )
 """
+
+
+def run_quick(name: str, folder: Path) -> ExperimentResult:
+    request = Request(folder / "results", folder / "runs", {"accelerator": "cpu"}, seeds=2, quick=True)
+    return reproduce(name, load(name), request)
+
+
+def recorded(folder: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "results" / f"{name}.json").read_text())
+    return content
+
+
+def run(name: str, folder: Path, **more: Any) -> ExperimentResult:
+    request = {"settings": {"accelerator": "cpu"}, "seeds": 1, **more}
+    return reproduce(name, load(name), Request(results=folder / "results", runs=folder / "runs", **request))
+
+
+def page(result: ExperimentResult) -> str:
+    return (result.folder / f"{result.name}.md").read_text()

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from helpers.outcomes import made_outcome
-from rectifier.reproduce import Cell, Outcome
+from helpers.results import made_result
+from rectifier.reproduce import Cell, ExperimentResult
 from rectifier.reproduce.page import write_page
 
 CELLS = [Cell("ce"), Cell("crl", against="ce")]
 
 
-def page(outcome: Outcome, quick: bool = False) -> str:
-    write_page(outcome, quick)
-    return (outcome.folder / "made.md").read_text(encoding="utf-8")
+def page(result: ExperimentResult, quick: bool = False) -> str:
+    write_page(result, quick)
+    return (result.folder / "made.md").read_text(encoding="utf-8")
 
 
-def shown(folder: Path, seeds: int = 3) -> Outcome:
-    outcome = made_outcome(CELLS, seeds, folder=folder)
-    return replace(outcome, experiment=replace(outcome.experiment, show=lambda _: "\nThe table.\n\n"))
+def shown(folder: Path, seeds: int = 3) -> ExperimentResult:
+    result = made_result(CELLS, seeds, folder=folder)
+    return replace(result, experiment=replace(result.experiment, show=lambda _: "\nThe table.\n\n"))

@@ -1,23 +1,29 @@
-"""Shared by the tests of theatre."""
+"""Experiments that take a second, and a theatre that takes the place of training."""
 
 from __future__ import annotations
 
 import json
+import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.cases import StopsAfter
 from helpers.fakes import write_image
 from helpers.records import SHAPES, SMALL
+from helpers.results import made_record
 from rectifier.evaluation.scoring import RULES
-from rectifier.reproduce import Cell, Experiment, views
-from rectifier.reproduce.request import Request
+from rectifier.reproduce import Cell, Experiment, reproduce, views
+from rectifier.reproduce.records import key_of, write_results
+from rectifier.reproduce.work import Request
 from rectifier.training import many as suite
 from rectifier.training.config import Config
+from rectifier.training.engine import fit as fitting
+from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.run.folder import Run
 
 CE = Cell("CE", settings={"method": "ce"})
@@ -137,3 +143,93 @@ def write_table(folder: Path, colours: str) -> Path:
 
 
 WILD = Cell("wild", settings={"method": "ce", "lr": 1e12}, against="CE")
+
+
+FOCAL = Cell("focal", settings={"method": "focal"}, against="CE")
+
+
+ALL = [("ce", 0), ("ce", 1), ("crl", 0), ("crl", 1)]
+
+
+def keys(records: Sequence[dict[str, Any]]) -> list[str]:
+    return [record["key"] for record in records]
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in (folder / "results").iterdir()}
+
+
+def change(table: Path) -> None:
+    """Give an image another label."""
+    table.write_text(table.read_text().replace("5.png,b", "5.png,r"))
+
+
+def of_table(table: Path, *cells: Cell, **options: Any) -> Experiment:
+    settings = {"data": str(table), "size": "8", **options.pop("settings", {})}
+    return made(*cells, settings=settings, **options)
+
+
+def prints(folder: Path) -> dict[tuple[str, int], str]:
+    return {(run["row"], run["seed"]): run["data"]["fingerprint"] for run in content(folder)["runs"]}
+
+
+def page(folder: Path) -> str:
+    return (folder / "results" / "one.md").read_text(encoding="utf-8")
+
+
+def stop_within(experiment: Experiment, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin to train, and be stopped after some steps of the first run."""
+    with monkeypatch.context() as patch:
+        patch.setattr(StopsAfter, "steps", 4)
+        patch.setattr(fitting, "Interrupt", StopsAfter)
+        with pytest.raises(Stopped):
+            reproduce("one", experiment, request(folder))
+
+
+Diverging = Callable[[Config], bool]
+
+
+def let_diverge(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, which: Diverging) -> None:
+    def train(config: Config, out: Path, **options: Any) -> Run:
+        run = theatre.train(config, out, **options)
+        if which(config):
+            (out / "metrics.json").unlink()
+            raise FloatingPointError(f"{out}: the loss is not finite")
+        return run
+
+    monkeypatch.setattr(suite, "train", train)
+
+
+Elsewhere = Callable[[], Any]
+
+
+def meanwhile(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere) -> None:
+    """Let something happen elsewhere when the next run is trained."""
+    begun: list[Config] = []
+
+    def train(config: Config, out: Path, **options: Any) -> Run:
+        begun.append(config)
+        if len(begun) == 1:
+            elsewhere()
+        return theatre.train(config, out, **options)
+
+    monkeypatch.setattr(suite, "train", train)
+
+
+def recorded(experiment: Experiment, cell: Cell, seed: int = 0, **facts: Any) -> dict[str, Any]:
+    """Make the record of a run that was never trained; ``more`` are settings that may be chosen for it."""
+    config = replace(experiment.config(cell, quick=False, more=facts.pop("more", {})), seed=seed)
+    known = {"key": key_of(config), "data": {"split_hash": "0123456789abcdef", "ratios": {}, "fingerprint": ""}}
+    return {**made_record(random.Random(seed), seed), **known, **facts}
+
+
+def publish(
+    folder: Path, runs: Sequence[dict[str, Any]], candidates: Sequence[dict[str, Any]] = (), **facts: Any
+) -> None:
+    lists = {"runs": runs, "candidates": candidates}
+    write_results(folder / "results" / "one.json", {"experiment": "one", **facts}, lists)
+
+
+def without_data(folder: Path, **settings: Any) -> Request:
+    """Ask for the results of a folder where no images are."""
+    return request(folder, settings={"data_root": str(folder)}, **settings)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rectifier.evaluation.scoring import RULES
-from rectifier.reproduce import Cell
+from rectifier.reproduce import Cell, ExperimentResult
 
 SHOWN_RULES = (*RULES, "preferred")
 
@@ -67,6 +67,13 @@ def assert_shows(text: str, found: Mapping[str, Any] | None) -> None:
         assert shown.half == pytest.approx(100 * found["half_width"], abs=0.0501)
     assert shown.bold == found.get("excludes_zero", False)
     assert shown.signed == is_gain
+
+
+def assert_shows_gain(text: str, result: ExperimentResult, cell: Cell, rule: str) -> None:
+    if cell.against is None:
+        assert text == ""
+    else:
+        assert_shows(text, result.gain(cell, rule))
 
 
 PAPER = {"hat": 90.0, "hair": 79.0, "beard": 88.0, "bald": 93.0, "mean": 81.0}

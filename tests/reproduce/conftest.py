@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from helpers.theatre import (
     Theatre,
     made,
     request,
+    write_table,
 )
 from rectifier._base import console
 from rectifier.reproduce import reproduce
@@ -59,3 +62,21 @@ def theatre(template: Path, monkeypatch: pytest.MonkeyPatch) -> Theatre:
         suite, "train_together", lambda wanted, **_: [suite.train(each.config, each.folder) for each in wanted]
     )
     return actors
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    with console.quiet():
+        yield
+
+
+@pytest.fixture
+def done(finished: Path, tmp_path: Path) -> Path:
+    """A copy of an experiment that was run once."""
+    return Path(shutil.copytree(finished, tmp_path / "done"))
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RECTIFIER_CACHE", str(tmp_path / "cache"))
+    return write_table(tmp_path / "images", "rb" * 8 + "br" * 8)

@@ -2,286 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
-from helpers.experiments import FOLDER, NAMES, data_options, load, write_experiment
-from rectifier import RectifiedCrossEntropy
-from rectifier.data.sources import SOURCES, source_options
-from rectifier.labels.imbalance import imbalance_measure, loss_weight
-from rectifier.reproduce import Cell, Experiment, Outcome, find_experiments, load_experiment
-from rectifier.reproduce.records import key_of
-from rectifier.training.presets import preset
-
-
-@pytest.fixture(scope="module")
-def paper() -> ModuleType:
-    load("celeba")  # its files are imported as a package
-    import rectifier_experiments.paper as numbers
-
-    return numbers  # type: ignore[no-any-return]
-
-
-# All of them
-
-
-def test_the_papers_tables_and_figures_are_there() -> None:
-    assert {"celeba", "clothing", "deepfashion", "cifar100-balanced", "cifar100-imbalanced"} <= set(NAMES)
-    assert {"gamma", "designs", "eta", "kappa", "mining", "rho", "scope", "cost"} <= set(NAMES)
-    assert {"imbalance", "distributions", "features", "examples", "clothing-examples"} <= set(NAMES)
-    assert "cifar100-chosen" in NAMES  # ours
-    assert not {"paper", "recipes", "--init--"} & set(NAMES)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_experiment_says_what_it_is(name: str) -> None:
-    experiment = load(name)
-    for text in (experiment.title, experiment.source, experiment.about):
-        assert text.strip() == text
-        assert len(text) > 8
-        assert "\n" not in text
-    assert not experiment.title.endswith(".")  # a heading
-    assert not experiment.source.endswith(".")  # the page ends this sentence
-    assert experiment.about.endswith(".")
-    assert experiment.seeds >= 1
-    assert experiment.cells or experiment.measure is not None
-
-
-def choices(experiment: Experiment, cell: Cell) -> Iterator[dict[str, Any]]:
-    """Yield every combination of settings that validation may choose for a cell."""
-    open_settings = {**experiment.recipe, **cell.choose}
-    for values in product(*open_settings.values()):
-        yield dict(zip(open_settings, values, strict=True))
-
-
-@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_cell_can_be_trained(name: str, quick: bool) -> None:
-    experiment = load(name)
-    for cell in experiment.cells:
-        for chosen in choices(experiment, cell):
-            config = experiment.config(cell, quick=quick, more=chosen)
-            source, options = data_options(config)
-            assert source in SOURCES
-            assert set(options) <= set(source_options(source))
-            assert not (quick and SOURCES[source].on_disk), "the quick version must do without files"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_the_cells_ask_for_is_trained(name: str) -> None:
-    experiment = load(name)
-    for cell in experiment.cells:
-        config = experiment.config(cell, quick=False)
-        wanted = {key: value for key, value in {**experiment.settings, **cell.settings}.items() if key != "preset"}
-        assert config.with_settings(wanted) == config
-        for chosen in choices(experiment, cell):
-            with_it = experiment.config(cell, quick=False, more=chosen)
-            assert with_it.with_settings(chosen) == with_it
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_cell_stands_in_a_place_of_its_own(name: str) -> None:
-    cells = load(name).cells
-    assert not [where for where, n in Counter((cell.row, cell.column) for cell in cells).items() if n > 1]
-    for text in {cell.row for cell in cells} | {cell.column for cell in cells}:
-        assert "|" not in text  # it would end a cell of the page's table
-        assert text.strip() == text
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_two_cells_train_the_same_run(name: str) -> None:
-    experiment = load(name)
-    keys = Counter(key_of(experiment.config(cell, quick=False)) for cell in experiment.cells if not cell.choose)
-    assert set(keys.values()) <= {1}
-
-
-OWN_METHODS = {
-    ("celeba", "ANet"): "svm",
-    ("celeba", "CRL, class level"): "crl",
-    ("celeba", "CRL, instance level"): "crl-instance-relative",
-    ("clothing", "DARN"): "ranking",
-}
-
-
-@pytest.mark.parametrize("name", ["celeba", "clothing"])
-def test_a_row_is_of_the_method_or_network_that_it_names(name: str) -> None:
-    """Networks that have rows of their own learn by cross-entropy, but for some; methods share the first of these."""
-    experiment = load(name)
-    for cell in experiment.cells:
-        config, row = experiment.config(cell, quick=False), cell.row.lower()
-        own = OWN_METHODS.get((name, cell.row), "ce" if config.network == row else row)
-        assert (cell.row, config.method) == (cell.row, own)
-    bases = {experiment.config(cell, quick=False).network for cell in experiment.cells if cell.against is None}
-    assert bases == {{"celeba": "deepid2", "clothing": "mtct"}[name]}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gains_are_counted_from_cells_that_are_there(name: str) -> None:
-    experiment = load(name)
-    outcome = Outcome(name, experiment, {}, {}, {}, Path())
-    for cell in experiment.cells:
-        base = outcome.base(cell)
-        assert (base is None) == (cell.against is None)
-        assert base is not cell
-        assert base is None or any(base is other for other in experiment.cells)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_validation_may_choose_is_a_choice(name: str) -> None:
-    experiment = load(name)
-    for choice in [experiment.recipe, *(cell.choose for cell in experiment.cells)]:
-        assert all(len(set(values)) > 1 for values in choice.values())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_papers_numbers_are_percent(name: str) -> None:
-    for cell in load(name).cells:
-        numbers = cell.paper.values() if isinstance(cell.paper, dict) else [cell.paper]
-        assert all(number is None or 1 < number < 100 for number in numbers)
-
-
-# What the paper has: read off its tables by hand.
-
-
-def found(name: str, row: str, column: str = "", label: str = "mean") -> float | None:
-    (cell,) = [cell for cell in load(name).cells if (cell.row, cell.column) == (row, column)]
-    return cell.paper_of(label)
-
-
-@pytest.mark.parametrize(
-    ("method", "label", "number"),
-    [
-        ("CRL, instance level", "mean", 87),
-        ("CRL, instance level", "Bald", 99),
-        ("CRL, instance level", "Attractive", 81),
-        ("CRL, instance level", "Blurry", 86),
-        ("CRL, instance level", "No_Beard", 93),
-        ("LMLE", "mean", 84),
-        ("LMLE", "Mustache", 73),
-        ("LMLE", "Bangs", 98),
-        ("DeepID2", "mean", 81),
-        ("DeepID2", "5_o_Clock_Shadow", 85),
-        ("Threshold-Adjustment", "Young", 24),
-        ("Threshold-Adjustment", "No_Beard", 15),
-        ("Triplet-kNN", "Blurry", 43),
-        ("PANDA", "Male", 99),
-        ("ANet", "mean", 80),
-        ("Over-Sampling", "Rosy_Cheeks", 90),
-        ("Down-Sampling", "mean", 78),
-        ("Cost-Sensitive", "Rosy_Cheeks", 92),
-    ],
-)
-def test_table_3(method: str, label: str, number: float) -> None:
-    assert found("celeba", method, label=label) == number
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "column", "number"),
-    [
-        ("clothing", "DDAN", "", 31.64),  # Table 5
-        ("clothing", "MTCT", "", 73.53),
-        ("clothing", "Threshold-Adjustment", "", 74.72),
-        ("clothing", "LMLE", "", 75.77),
-        ("clothing", "CRL", "", 80.42),
-        ("deepfashion", "ResNet50", "", 52.20),  # Table 7
-        ("deepfashion", "ResNet50 + CRL", "", 54.56),
-        ("cifar100-balanced", "CE", "CifarNet", 56.5),  # Table 8
-        ("cifar100-balanced", "CE", "DenseNet", 74.0),
-        ("cifar100-imbalanced", "bln(1)", "ResNet32", 48.2),  # Table 9
-        ("cifar100-imbalanced", "imb(1)", "ResNet32", 42.1),
-        ("cifar100-imbalanced", "imb(1) + CRL", "ResNet32", 45.2),
-        ("cifar100-imbalanced", "imb(1) + CRL", "DenseNet", 49.5),
-        ("cifar100-imbalanced", "bln(1)", "HOG+kNN", 7.3),
-        ("cifar100-imbalanced", "imb(1)", "HOG+kNN", 6.5),
-        ("mining", "CRL without hard mining", "fashion", 78.89),  # Table 11
-        ("mining", "LMLE", "fashion", 75.77),
-        ("rho", "rho 10%", "fashion", 77.82),  # Table 13
-        ("rho", "rho 30%", "fashion", 79.29),
-        ("rho", "rho 50%", "fashion", 80.42),
-    ],
-)
-def test_tables_5_to_13(name: str, row: str, column: str, number: float) -> None:
-    assert found(name, row, column) == number
-
-
-def paper_gain(name: str, row: str, column: str) -> float:
-    experiment = load(name)
-    outcome = Outcome(name, experiment, {}, {}, {}, Path())
-    cell = outcome.experiment.cell(row, column)
-    base = outcome.base(cell)
-    assert base is not None
-    ours, theirs = cell.paper_of(), base.paper_of()
-    assert ours is not None
-    assert theirs is not None
-    return ours - theirs
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "gains"),
-    [
-        ("cifar100-imbalanced", "imb(1) + CRL", {"CifarNet": 2.0, "ResNet32": 3.1, "DenseNet": 3.2}),
-        ("cifar100-balanced", "+ CRL", {"CifarNet": 3.6, "ResNet32": 1.2, "DenseNet": 0.8}),
-        ("designs", "class level, relative", {"CelebA": 6.32, "fashion": 6.89}),
-        ("designs", "class level, distribution", {"CelebA": 4.90, "fashion": 4.32}),
-        ("designs", "instance level, absolute", {"CelebA": 5.30, "fashion": 4.90}),
-        ("designs", "instance level, distribution", {"CelebA": 3.45, "fashion": 2.87}),
-    ],
-)
-def test_the_papers_gains_come_out_of_its_numbers(name: str, row: str, gains: dict[str, float]) -> None:
-    assert {column: paper_gain(name, row, column) for column in gains} == pytest.approx(gains, abs=0.001)
-
-
-def test_the_attributes_of_celeba_are_forty_in_the_papers_order(paper: ModuleType) -> None:
-    assert len(set(paper.ATTRIBUTES)) == 40
-    assert paper.ATTRIBUTES[0] == "Attractive"
-    assert paper.ATTRIBUTES[19] == "No_Beard"  # 1:5, the last of the first half
-    assert paper.ATTRIBUTES[20] == "Bangs"  # 1:6
-    assert paper.ATTRIBUTES[-1] == "Bald"
-    assert all(set(numbers) == {*paper.ATTRIBUTES, "mean"} for numbers in paper.CELEBA.values())
-
-
-def test_the_papers_means_of_celeba_are_those_of_its_columns(paper: ModuleType) -> None:
-    for method, numbers in paper.CELEBA.items():
-        mean = sum(numbers[label] for label in paper.ATTRIBUTES) / 40
-        assert abs(mean - numbers["mean"]) < 1, method
-
-
-@pytest.mark.parametrize(("method", "bottom", "top"), [("LMLE", 7, -2), ("CRL", 5, 6)])
-def test_table_4_comes_out_of_table_3(paper: ModuleType, method: str, bottom: int, top: int) -> None:
-    def gain(labels: tuple[str, ...]) -> float:
-        ours, theirs = paper.CELEBA[method], paper.CELEBA["DeepID2"]
-        return sum(ours[label] - theirs[label] for label in labels) / len(labels)
-
-    assert abs(gain(paper.ATTRIBUTES[:20]) - bottom) <= 0.5
-    assert abs(gain(paper.ATTRIBUTES[20:]) - top) <= 0.5
-
-
-def test_the_means_of_deepfashion_are_those_of_its_groups(paper: ModuleType) -> None:
-    for numbers in paper.DEEPFASHION.values():
-        groups = [number for name, number in numbers.items() if name != "mean"]
-        assert len(groups) == 5
-        assert abs(sum(groups) / 5 - numbers["mean"]) < 0.15  # the paper's means are 0.12 and 0.09 below
-
-
-def test_one_number_of_the_paper_is_the_same_wherever_it_stands(paper: ModuleType) -> None:
-    assert paper.XDOMAIN["CRL"] == paper.MINING["CRL"] == paper.SCOPE["minority"] == paper.RHO[0.5] == 80.42
-    assert paper.XDOMAIN["LMLE"] == paper.MINING["LMLE"]
-    assert round(paper.XDOMAIN["CRL"] - paper.XDOMAIN["MTCT"], 2) == paper.DESIGN_GAINS["X-Domain"]["class", "relative"]
-    assert paper.SCOPE_HOURS["minority"] == paper.HOURS["X-Domain"]["CRL"] == 60.4
-    assert math.isclose(paper.HOURS["CelebA"]["LMLE"] / paper.HOURS["CelebA"]["CRL"], 9.7, abs_tol=0.05)
-    assert math.isclose(paper.HOURS["X-Domain"]["LMLE"] / paper.HOURS["X-Domain"]["CRL"], 7.1, abs_tol=0.05)
-
+from helpers.experiments import NAMES, load, write_experiment
+from helpers.theatre import CE, CRL, made
+from rectifier.reproduce import Cell, Experiment, Request, find_experiments, load_experiment, reproduce
 
 # Config
 
@@ -383,76 +112,6 @@ def test_a_folder_that_has_no_experiments(tmp_path: Path, made: str) -> None:
         find_experiments(tmp_path / "gone")
 
 
-# Cross-entropy that counts less, and weights that are those of class counts
-
-
-RESULTS = FOLDER.parent / "results"
-
-
-@pytest.mark.parametrize("alpha", [0.2, 0.5, 0.75])  # whose settings are exact as they are rounded
-def test_cross_entropy_that_counts_less_is_a_smaller_rate_and_a_larger_decay(alpha: float) -> None:
-    """Two trainings, step by step the same: a part of the loss, and all of it with the recipe's settings for that."""
-    load("cifar100-balanced")
-    from rectifier_experiments.recipes import lighter
-
-    paper = preset("cifar100")
-    weights = [torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    settings = [{"lr": paper.lr, "weight_decay": paper.weight_decay}, lighter(alpha)]
-    for weight, own, share in zip(weights, settings, (1 - alpha, 1.0), strict=True):
-        optimizer = torch.optim.SGD([weight], momentum=paper.momentum, **own)
-        for step in range(20):
-            optimizer.zero_grad()
-            (share * (weight.sin() * torch.arange(1.0, 4.0) * (step + 1)).sum()).backward()
-            optimizer.step()
-    torch.testing.assert_close(*weights, rtol=1e-9, atol=0)
-
-
-def counted(data: str) -> list[list[int]]:
-    """Return the training images of each class of each label, as they were counted in the data and recorded."""
-    found = json.loads((RESULTS / "distributions.json").read_text(encoding="utf-8"))["found"]
-    return list(found["here"][data].values())
-
-
-@pytest.mark.parametrize(
-    ("name", "light", "beside"),
-    [
-        ("cifar100-balanced", "CE, counted half", "+ CRL"),
-        ("cifar100-imbalanced", "imb(1), CE counted less", "imb(1) + CRL"),
-    ],
-)
-def test_cross_entropy_counts_as_much_as_beside_crl(name: str, light: str, beside: str) -> None:
-    """The same as cross-entropy otherwise, and in its rate and decay what CRL of that column leaves of it."""
-    experiment, (imb_1,) = load(name), counted("cifar100:imb=1.0")
-    cells = [cell for cell in experiment.cells if cell.row == light]
-    assert len(cells) >= 2
-    for cell in cells:
-        options = experiment.config(experiment.cell(beside, cell.column), quick=False).method_options
-        share = 1 - (options["alpha"] if "alpha" in options else float(loss_weight(imb_1, options["eta"])))
-        base = experiment.base(cell)
-        assert base is not None
-        ours, plain = (experiment.config(one, quick=False) for one in (cell, base))
-        assert ours.lr == pytest.approx(plain.lr * share, abs=5e-6, rel=0)
-        assert ours.weight_decay == pytest.approx(plain.weight_decay / share, abs=5e-7, rel=0)
-        assert replace(ours, lr=plain.lr, weight_decay=plain.weight_decay) == plain
-
-
-def test_cross_entropy_beside_a_crl_that_mines_nothing_is_that_much_of_it() -> None:
-    experiment, (imb_1,) = load("cifar100-chosen"), counted("cifar100:imb=1.0")
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(256, 100, generator=generator, requires_grad=True)
-    targets = torch.multinomial(torch.tensor(imb_1).float(), 256, replacement=True, generator=generator)
-    for cell in [cell for cell in experiment.cells if cell.control_of is not None]:
-        options = experiment.config(cell, quick=False).method_options
-        told = re.search(r"eta (\S+)$", cell.row)
-        assert told
-        assert options["eta"] == float(told[1])
-        assert cell.control_when == {"eta": options["eta"], "rectify_from": 0.0}
-        loss = RectifiedCrossEntropy(imb_1, **options)
-        expected = (1 - loss_weight(imb_1, options["eta"]).item()) * torch.nn.functional.cross_entropy(logits, targets)
-        ours, theirs = (torch.autograd.grad(one, logits)[0] for one in (loss(logits, targets), expected))
-        torch.testing.assert_close(ours, theirs)
-
-
 def test_a_control_is_of_a_cell_that_is_there() -> None:
     with pytest.raises(ValueError, match="row 'crl', column 'net'"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce", "net", control_of="crl")])
@@ -463,7 +122,7 @@ def test_a_control_is_of_a_cell_that_is_there() -> None:
         with pytest.raises(ValueError, match="that validation chooses from for that row, but got eta 1"):
             Experiment("", "", "", show=lambda _: "", cells=cells)
     cells = [Cell("crl", choose={"eta": (0.1, 0.5)}), Cell("ce", control_of="crl", control_when={"eta": 0.3})]
-    with pytest.raises(ValueError, match=r"control_when of 'ce' to be of .* but got eta 0\.3"):
+    with pytest.raises(ValueError, match=r"control_when of 'ce' to be settings .* but got eta 0\.3"):
         Experiment("", "", "", show=lambda _: "", cells=cells)
 
 
@@ -477,7 +136,7 @@ def test_a_control_is_of_a_cell_that_is_there() -> None:
         ({"choose": {"eta": ()}}, r"eta in choose of 'ce' to be a list of values, but got \(\)"),
         ({"choose": {"eta": 0.5}}, "eta in choose of 'ce' to be a list of values, but got 0.5"),
         ({"choose": {"mining": "random"}}, "mining in choose of 'ce' to be a list of values, but got 'random'"),
-        ({"choose": ["eta"]}, "choose of 'ce' to be a mapping of settings to several values"),
+        ({"choose": ["eta"]}, "choose of 'ce' to be a mapping of settings to values"),
         ({"paper": "50"}, "paper of 'ce' to be a number, or one for each label, but got '50'"),
         ({"paper": {"bald": "50"}}, "paper of 'ce' to be a number, or one for each label"),
     ],
@@ -500,12 +159,49 @@ def test_a_wrong_experiment_is_told(more: dict[str, Any], told: str) -> None:
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce")], **more)
 
 
-@pytest.mark.parametrize(("data", "digits"), [("celeba", 3), ("fashion", 2)])
-def test_one_weight_for_all_labels_is_the_mean_of_their_own(data: str, digits: int) -> None:
-    experiment = load(f"readings-{data}")
-    own, alike = (
-        experiment.config(experiment.cell(row), quick=False).method_options
-        for row in ("CRL, eta 0.1", "CRL, the same weight for all labels")
-    )
-    omega = float(imbalance_measure(counted(data)).mean())
-    assert alike["alpha"] == pytest.approx(own["eta"] * round(omega, digits), abs=1e-9)
+@pytest.mark.parametrize("part", ["settings", "recipe", "choose"])
+def test_seeds_cannot_be_set(part: str) -> None:
+    cell = replace(CE, choose={"seed": (1, 2)}) if part == "choose" else CE
+    settings = {"settings": {"seed": 1}} if part == "settings" else {"recipe": {"seed": (1, 2)}}
+    with pytest.raises(ValueError, match="without a seed, because seeds are 0, 1, 2 and so on"):
+        made(cell, **({} if part == "choose" else settings))
+
+
+@pytest.mark.parametrize("cell", [replace(CE, settings={"lr": 1.0}), replace(CE, choose={"lr": (0.1, 1.0)})])
+def test_what_a_recipe_chooses_is_no_cells_own(cell: Cell) -> None:
+    with pytest.raises(
+        ValueError,
+        match="of 'CE' to be without settings of the recipe, which is chosen for the whole column, but got lr",
+    ):
+        made(cell, recipe={"lr": (0.1, 0.2)})
+
+
+def test_a_small_version_varies_what_its_cells_say(tmp_path: Path) -> None:
+    experiment = made(CE, replace(CRL, quick={"epochs": 7}), quick={"epochs": 2})
+    assert [experiment.config(cell, quick=True).epochs for cell in experiment.cells] == [2, 7]
+    assert {experiment.config(cell, quick=False).epochs for cell in experiment.cells}.isdisjoint({2, 7})
+
+
+def test_a_small_version_keeps_the_rates_of_cells_alone() -> None:
+    experiment = made(CE, settings={"lr": 0.3, "weight_decay": 0.3}, quick={"lr": 0.05, "weight_decay": 0.05})
+    own = replace(CE, settings={**CE.settings, "lr": 0.2, "weight_decay": 0.2})
+
+    def rate_and_decay(cell: Cell, **chosen: float) -> tuple[float | None, float]:
+        config = experiment.config(cell, quick=True, more=chosen)
+        return config.lr, config.weight_decay
+
+    assert rate_and_decay(CE) == (0.05, 0.05)
+    assert rate_and_decay(own) == (0.2, 0.05)
+    assert rate_and_decay(own, lr=0.7) == rate_and_decay(CE, lr=0.7) == (0.7, 0.05)  # as validation chooses them
+
+
+def test_settings_of_all_cells_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
+    cells = [
+        Cell("crl", settings={"method": "crl"}, choose={"eta": (0.1, 0.5)}),
+        Cell("odd", settings={"method": "ce", "epoch": 3}),
+    ]
+    experiment = Experiment("", "", "", show=lambda _: "", settings={"data": "digits", "network": "mlp"}, cells=cells)
+    request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings={"accelerator": "cpu"})
+    with pytest.raises(ValueError, match=r"Expected cell 'odd' of mine to be trainable, .*epoch"):
+        reproduce("mine", experiment, request)
+    assert not (tmp_path / "runs").exists()

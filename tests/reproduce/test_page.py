@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from helpers.outcomes import made_outcome
 from helpers.pages import CELLS, page, shown
-from rectifier.reproduce import Cell, Outcome
+from helpers.results import made_result
+from rectifier.reproduce import Cell, ExperimentResult
 from rectifier.reproduce.page import BEGIN, END, gather, write_page
 from rectifier.reproduce.records import write_results
 
@@ -109,7 +109,7 @@ def test_the_list_follows_the_results(results: Path) -> None:
 def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> None:
     text = page(shown(tmp_path))
     title, source, table, training, provenance = text.rstrip("\n").split("\n\n")
-    assert training.startswith("How runs were trained (")
+    assert training.startswith("Training settings (")
     assert training.endswith("): network net; epochs 3; lr 0.1; precision 32.")
     assert title == "# A title"
     assert source == "A source. About it."
@@ -120,33 +120,33 @@ def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> No
     assert "torch 2.0" in provenance
     assert "commit fedcba9" in provenance
     assert "split 01234567" in provenance
-    assert "0.03 hours of training. Every" in provenance  # six runs of 36 seconds, two at a time
+    assert "took 0.03 hours. All" in provenance  # six runs of 36 seconds, two at a time
     assert "[made.json](made.json)" in provenance
     assert "generated data" not in text
 
 
 def test_a_checkout_that_had_been_changed_is_told(tmp_path: Path) -> None:
-    outcome = shown(tmp_path)
-    for record, commit in zip(outcome.all_records, ["0123456789+", *["0123456789"] * 5], strict=True):
+    result = shown(tmp_path)
+    for record, commit in zip(result.all_records, ["0123456789+", *["0123456789"] * 5], strict=True):
         record["commit"] = commit
-    assert "commit 0123456, 0123456+;" in page(outcome)
+    assert "commit 0123456, 0123456+;" in page(result)
 
 
 def test_intervals_are_explained_where_there_are_any(tmp_path: Path) -> None:
-    outcome = shown(tmp_path)
-    assert "±" not in page(outcome)
-    with_interval = replace(outcome.experiment, show=lambda _: "38.3 ± 1.9")
-    text = page(replace(outcome, experiment=with_interval))
+    result = shown(tmp_path)
+    assert "±" not in page(result)
+    with_interval = replace(result.experiment, show=lambda _: "38.3 ± 1.9")
+    text = page(replace(result, experiment=with_interval))
     assert "half of the 95 % interval" in text
     assert "paired by seed" in text
     alone = replace(with_interval, cells=[replace(cell, against=None) for cell in with_interval.cells])
-    assert "paired by seed" not in page(replace(outcome, experiment=alone))
+    assert "paired by seed" not in page(replace(result, experiment=alone))
 
 
 def test_settings_of_some_cells_are_told_with_their_names(tmp_path: Path) -> None:
     places = [(row, column) for column in ("small", "large") for row in ("ce", "crl", "lmle")]
-    outcome = made_outcome([Cell(*place) for place in places], 2, folder=tmp_path)
-    for (row, column), by_seed in outcome.records.items():
+    result = made_result([Cell(*place) for place in places], 2, folder=tmp_path)
+    for (row, column), by_seed in result.records.items():
         for record in by_seed.values():
             record["config"] = {
                 "epochs": 200 if column == "small" else 60,
@@ -155,33 +155,33 @@ def test_settings_of_some_cells_are_told_with_their_names(tmp_path: Path) -> Non
                 **({"method.eta": 0.5 if column == "small" else 0.1} if row == "crl" else {}),
             }
     told = "size 8x8 (crl / lmle); epochs 200 (small), 60 (large); lr 0.1, 0.2 (ce large); precision 32; "
-    assert told_of(outcome) == f"{told}eta 0.5 (crl small), 0.1 (crl large)"
+    assert told_of(result) == f"{told}eta 0.5 (crl small), 0.1 (crl large)"
 
 
-def told_of(outcome: Outcome) -> str:
-    (line,) = [line for line in page(outcome).splitlines() if line.startswith("How runs were trained (")]
+def told_of(result: ExperimentResult) -> str:
+    (line,) = [line for line in page(result).splitlines() if line.startswith("Training settings (")]
     return line.partition("): ")[2].removesuffix(".")
 
 
 def test_cells_that_are_too_many_to_be_named_are_counted(tmp_path: Path) -> None:
-    outcome = made_outcome([Cell(str(number)) for number in range(16)], 1, folder=tmp_path)
-    for (row, _), by_seed in outcome.records.items():
+    result = made_result([Cell(str(number)) for number in range(16)], 1, folder=tmp_path)
+    for (row, _), by_seed in result.records.items():
         by_seed[0]["config"] = {"lr": 0.2 if int(row) < 7 else 0.1, "epochs": 3}
-    assert told_of(outcome) == "epochs 3; lr 0.1, 0.2 (7 of 16); precision 32"
+    assert told_of(result) == "epochs 3; lr 0.1, 0.2 (7 of 16); precision 32"
 
 
 def test_what_trains_nothing_is_left_out(tmp_path: Path) -> None:
-    outcome = made_outcome([Cell("ce"), Cell("hog-knn")], 1, folder=tmp_path)
-    for (row, _), by_seed in outcome.records.items():
+    result = made_result([Cell("ce"), Cell("hog-knn")], 1, folder=tmp_path)
+    for (row, _), by_seed in result.records.items():
         by_seed[0] |= {"config": {"lr": 0.1, "network": row}, "parameters": 0 if row == "hog-knn" else 7}
-    assert told_of(outcome) == "network ce; lr 0.1; precision 32"
+    assert told_of(result) == "network ce; lr 0.1; precision 32"
 
 
 @pytest.mark.parametrize(("optimizer", "told"), [("sgd", "momentum 0.9; "), ("adamw", "")])
 def test_momentum_is_that_of_sgd(optimizer: str, told: str, tmp_path: Path) -> None:
-    outcome = made_outcome([Cell("ce")], 1, folder=tmp_path)
-    outcome.records["ce", ""][0]["config"] = {"optimizer": optimizer, "momentum": 0.9}
-    assert told_of(outcome) == f"optimizer {optimizer}; {told}precision 32"
+    result = made_result([Cell("ce")], 1, folder=tmp_path)
+    result.records["ce", ""][0]["config"] = {"optimizer": optimizer, "momentum": 0.9}
+    assert told_of(result) == f"optimizer {optimizer}; {told}precision 32"
 
 
 def test_another_number_of_seeds_is_part_of_the_command(tmp_path: Path) -> None:
@@ -196,23 +196,23 @@ def test_the_quick_version_says_that_it_says_nothing(tmp_path: Path) -> None:
 
 
 def test_what_validation_chose_is_told(tmp_path: Path) -> None:
-    outcome = shown(tmp_path)
+    result = shown(tmp_path)
     cells = [replace(c, choose={"eta": (0.1, 0.5), "kappa": (5, 25)} if c.row == "crl" else {}) for c in CELLS]
-    experiment = replace(outcome.experiment, cells=cells, recipe={"lr": (0.01, 0.1)})
+    experiment = replace(result.experiment, cells=cells, recipe={"lr": (0.01, 0.1)})
     chosen = {("all", "small"): {"lr": 0.1}, ("crl", ""): {"eta": 0.5, "kappa": 5}}
-    text = page(replace(outcome, experiment=experiment, chosen=chosen))
+    text = page(replace(result, experiment=experiment, chosen=chosen))
     (line,) = [line for line in text.splitlines() if line.startswith("Chosen on validation")]
     assert "all small: lr 0.1 (the largest of 0.01, 0.1)" in line  # one beyond the edge may be better
     assert "crl: eta 0.5 (the largest of 0.1, 0.5), kappa 5 (the smallest of 5, 25)" in line
-    assert "hours of training, without that of other choices. Every" in text
+    assert "hours, without candidates. All" in text
 
 
 def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None:
-    outcome = shown(tmp_path)
-    records = {where: dict(runs) for where, runs in outcome.records.items()}
+    result = shown(tmp_path)
+    records = {where: dict(runs) for where, runs in result.records.items()}
     del records["crl", ""][2]
     records["ce", ""][0] = {**records["ce", ""][0], "hardware": "a slide rule", "commit": None}
-    text = page(replace(outcome, records=records))
+    text = page(replace(result, records=records))
     assert "2 to 3 seeds" in text
     assert "a slide rule, an abacus" in text
     assert "unknown" in text
@@ -220,28 +220,28 @@ def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None
 
 def test_one_seed_is_a_seed(tmp_path: Path) -> None:
     text = page(shown(tmp_path, 1))
-    assert "1 seed;" in text
+    assert "1 seed." in text
     assert "±" not in text
 
 
 def test_unknown_times_and_blind_runs_are_told(tmp_path: Path) -> None:
-    outcome = shown(tmp_path)
-    records = {where: dict(runs) for where, runs in outcome.records.items()}
+    result = shown(tmp_path)
+    records = {where: dict(runs) for where, runs in result.records.items()}
     records["ce", ""][0] = {**records["ce", ""][0], "seconds": None, "blind": 2}
-    text = page(replace(outcome, records=records))
+    text = page(replace(result, records=records))
     assert "at least 0.03 hours" in text  # five runs of 18 seconds
-    assert "**Logits that are the same for every image: ce, seed 0 (2 labels).**" in text
-    assert "Logits that are" not in page(outcome)
+    assert "**Runs with constant logits, included in all means: ce, seed 0 (2 labels).**" in text
+    assert "constant logits" not in page(result)
 
 
 def test_a_page_without_runs_has_its_command_and_what_was_found(tmp_path: Path) -> None:
     assert page(shown(tmp_path, 0)).endswith(
-        "\n\n`rectifier reproduce made`; what was found: [made.json](made.json).\n"
+        "\n\nCommand: `rectifier reproduce made`. Measurements: [made.json](made.json).\n"
     )
 
 
 def test_a_page_enters_the_list(tmp_path: Path) -> None:
-    outcome = shown(tmp_path)
+    result = shown(tmp_path)
     (tmp_path / "made.json").write_text(
         json.dumps(
             {
@@ -251,15 +251,27 @@ def test_a_page_enters_the_list(tmp_path: Path) -> None:
             }
         )
     )
-    page(outcome)
+    page(result)
     assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2", "0.01"]]
 
 
 def test_what_was_scored_before_with_other_settings_is_told(tmp_path: Path) -> None:
-    outcome = replace(made_outcome(CELLS), folder=tmp_path)
+    result = replace(made_result(CELLS), folder=tmp_path)
     config = {"method": "lmle", "network": "mlp"}
     scored, unscored = {"config": config, "test": {}}, {"config": {**config, "method": "ce"}}
-    assert "Scored on test before" not in write_page(outcome, quick=False).read_text()
-    assert "Scored on test before" not in write_page(replace(outcome, superseded=[unscored]), quick=False).read_text()
-    told = write_page(replace(outcome, superseded=[scored, unscored, scored]), quick=False).read_text()
-    assert "Scored on test before, with settings that have been replaced: lmle on mlp (2 runs), `superseded`" in told
+    assert "Earlier runs scored on test" not in write_page(result, quick=False).read_text()
+    assert (
+        "Earlier runs scored on test" not in write_page(replace(result, superseded=[unscored]), quick=False).read_text()
+    )
+    told = write_page(replace(result, superseded=[scored, unscored, scored]), quick=False).read_text()
+    assert "Earlier runs scored on test with settings that were replaced: lmle on mlp (2 runs); `superseded`" in told
+
+
+def test_settings_that_are_not_set_are_not_told(tmp_path: Path) -> None:
+    result = shown(tmp_path)
+    for record in result.all_records:
+        record |= {"config": {"network": "net", "size": None, "flip": False, "padding": 4}, "precision": "32-true"}
+    (line,) = [line for line in page(result).splitlines() if line.startswith("Training settings")]
+    assert "network net; padding 4" in line
+    assert "None" not in line
+    assert "False" not in line

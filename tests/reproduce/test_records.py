@@ -28,6 +28,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return train(config, tmp_path_factory.mktemp("records") / "run")
 
 
+@pytest.fixture
+def copy(run: Run, tmp_path: Path) -> Run:
+    """A copy of the run, to be changed."""
+    return Run(shutil.copytree(run.path, tmp_path / "run"))
+
+
 def content(run: Run, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run.path / name).read_text())
     return found
@@ -82,8 +88,7 @@ def test_a_record_goes_through_json_unchanged(run: Run, tmp_path: Path) -> None:
     assert read_records(tmp_path) == {record_of(run)["key"]: record_of(run)}
 
 
-def test_the_time_is_that_of_all_stretches_and_the_commit_that_of_the_last(run: Run, tmp_path: Path) -> None:
-    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+def test_the_time_is_that_of_all_stretches_and_the_commit_that_of_the_last(copy: Run) -> None:
     sessions = [{"commit": "a", "seconds": 10.0}, {"commit": "b"}, {"commit": "c", "seconds": 2.5, "together": 4}]
     change(copy, "environment.json", lambda made: made.update(sessions=sessions))
     record = record_of(copy)
@@ -93,10 +98,7 @@ def test_the_time_is_that_of_all_stretches_and_the_commit_that_of_the_last(run: 
 
 
 @pytest.mark.parametrize("together", [(4, 2), (2, 4), (1, 2, 1)])
-def test_of_all_stretches_that_with_the_most_runs_beside_it_counts(
-    run: Run, tmp_path: Path, together: tuple[int, ...]
-) -> None:
-    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+def test_of_all_stretches_that_with_the_most_runs_beside_it_counts(copy: Run, together: tuple[int, ...]) -> None:
     sessions = [{"commit": "a", "seconds": 6.0, "together": n} for n in together]
     change(copy, "environment.json", lambda made: made.update(sessions=sessions))
     record = record_of(copy)
@@ -104,23 +106,20 @@ def test_of_all_stretches_that_with_the_most_runs_beside_it_counts(
     assert record["seconds"] == pytest.approx(sum(6.0 / n for n in together), abs=0.006)
 
 
-def test_the_hardware_is_what_it_was_trained_on(run: Run, tmp_path: Path) -> None:
-    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+def test_the_hardware_is_what_it_was_trained_on(run: Run, copy: Run) -> None:
     change(copy, "environment.json", lambda made: made.update(gpus=["NVIDIA H200"]))
     assert record_of(copy)["hardware"] == content(run, "environment.json")["processor"]
     change(copy, "environment.json", lambda made: made["decided"].update(device="cuda:0"))
     assert record_of(copy)["hardware"] == "NVIDIA H200"
 
 
-def test_a_class_without_samples_has_no_part_in_the_ratio(run: Run, tmp_path: Path) -> None:
-    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+def test_a_class_without_samples_has_no_part_in_the_ratio(copy: Run) -> None:
     counts = {"shape": {"a": 30, "b": 0, "c": 20}, "colour": {"red": 0, "blue": 0}}
     change(copy, "data.json", lambda data: data["counts"].update(train=counts))
     assert record_of(copy)["data"]["ratios"] == {"shape": 1.5, "colour": None}
 
 
-def test_the_scores_of_a_single_label_stand_once(run: Run, tmp_path: Path) -> None:
-    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+def test_the_scores_of_a_single_label_stand_once(copy: Run) -> None:
 
     def leave_one(metrics: dict[str, Any]) -> None:
         for part in ("validation", "test"):
@@ -242,11 +241,29 @@ def test_damaged_results_are_named(tmp_path: Path) -> None:
         read_records(tmp_path)
 
 
-def test_labels_that_no_image_changes_are_counted(run: Run, tmp_path: Path) -> None:
+def test_labels_that_no_image_changes_are_counted(run: Run, copy: Run) -> None:
     assert record_of(run)["blind"] == 0
-    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
     known = copy.predictions("validation")
     logits = known.logits.clone()
     logits[:, : known.space.sizes[0]] = 1.5
     copy.save_predictions("validation", replace(known, logits=logits))
     assert record_of(copy)["blind"] == 1
+
+
+BARE = {"key": "shared", "config": {}, "seed": 0, "data": {}}
+
+
+@pytest.mark.parametrize("own", ["one", "two"])
+def test_of_a_run_that_two_have_an_experiments_own_record_prevails(tmp_path: Path, own: str) -> None:
+    for name in ("one", "two"):
+        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [{**BARE, "test": name}]})
+    assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"]["test"] == own
+
+
+@pytest.mark.parametrize("scored", ["one", "two"])
+@pytest.mark.parametrize("own", ["one", "two"])
+def test_a_record_without_scores_does_not_replace_one_that_has_them(tmp_path: Path, scored: str, own: str) -> None:
+    for name in ("one", "two"):
+        run = {**BARE, **({"test": name} if name == scored else {})}
+        write_results(tmp_path / f"{name}.json", {"experiment": name}, {"runs": [run]})
+    assert read_records(tmp_path, tmp_path / f"{own}.json")["shared"] == {**BARE, "test": scored}

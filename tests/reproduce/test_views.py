@@ -1,28 +1,16 @@
-"""What a page shows is what the outcome holds: tables read back, figures looked into."""
+"""What a page shows is what the result holds: tables read back, figures looked into."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from helpers.outcomes import RATIOS, made_outcome
-from helpers.views import CURVE, METHODS, PAPER, SHOWN_RULES, Table, assert_shows, group_cell, number, tables_of
-from rectifier.evaluation.scoring import RULES
+from helpers.results import made_result
+from helpers.views import PAPER, SHOWN_RULES, assert_shows, assert_shows_gain, number, tables_of
 from rectifier.report.comparison import difference
-from rectifier.reproduce import Cell, Outcome, views
-
-
-def assert_shows_gain(text: str, outcome: Outcome, cell: Cell, rule: str) -> None:
-    if cell.against is None:
-        assert text == ""
-    else:
-        assert_shows(text, outcome.gain(cell, rule))
-
+from rectifier.reproduce import Cell, ExperimentResult, views
 
 # Tables of cells
 
@@ -39,15 +27,15 @@ GRID = [
 
 @pytest.mark.parametrize("luck", range(5))
 def test_a_table_holds_every_score_and_gain_under_every_rule(luck: int) -> None:
-    outcome = made_outcome(GRID, 3, gains={"imb(1) + CRL": 0.1 * luck}, luck=luck)
-    tables = tables_of(views.table()(outcome))
+    result = made_result(GRID, 3, gains={"imb(1) + CRL": 0.1 * luck}, luck=luck)
+    tables = tables_of(views.table()(result))
     assert len(tables) == len(SHOWN_RULES)
     for rule, table in zip(SHOWN_RULES, tables, strict=True):
         assert [line[0] for line in table.lines] == ["bln(1)", "imb(1)", "imb(1) + CRL", "imb(1) + CRL, gain"]
         for cell in GRID:
-            assert_shows(table.at(cell.row, cell.column), outcome.score(cell, rule))
+            assert_shows(table.at(cell.row, cell.column), result.score(cell, rule))
             if cell.against is not None:
-                assert_shows_gain(table.at(f"{cell.row}, gain", cell.column), outcome, cell, rule)
+                assert_shows_gain(table.at(f"{cell.row}, gain", cell.column), result, cell, rule)
         for row, column in (("imb(1)", "HOG"), ("imb(1) + CRL", "HOG"), ("imb(1) + CRL, gain", "HOG")):
             assert table.at(row, column) == ""
         assert table.at("bln(1)", "large") == ""
@@ -74,13 +62,13 @@ def test_what_validation_did_not_choose_has_no_control() -> None:
         Cell("crl", "net", against="ce", choose={"eta": (0.1, 0.5)}),
         Cell("less", "net", control_of="crl", control_when={"eta": 0.5}),
     ]
-    outcome = made_outcome(cells, 3)
-    assert outcome.controls(cells[1]) == [], "nothing is chosen"
-    one, other = (replace(outcome, chosen={("crl", "net"): {"eta": eta}}) for eta in (0.5, 0.1))
+    result = made_result(cells, 3)
+    assert result.controls(cells[1]) == [], "nothing is chosen"
+    one, other = (replace(result, chosen={("crl", "net"): {"eta": eta}}) for eta in (0.5, 0.1))
     assert one.controls(cells[1]) == [cells[2]]
     assert other.controls(cells[1]) == []
-    for outcome, lines in ((one, 1), (other, 0)):
-        for table in tables_of(views.table()(outcome)):
+    for result, lines in ((one, 1), (other, 0)):
+        for table in tables_of(views.table()(result)):
             assert [line[0] for line in table.lines].count('crl, over "less"') == lines
 
 
@@ -90,11 +78,11 @@ def test_a_table_holds_what_a_cell_has_more_than_its_control(luck: int) -> None:
         Cell("imb(1), less", "small", against="imb(1)", control_of="imb(1) + CRL"),
         Cell("imb(1), less", "large", against="imb(1)", control_of="imb(1)"),
     ]
-    outcome = made_outcome([*GRID, *controls], 3, gains={"imb(1) + CRL": 0.1 * luck}, luck=luck)
-    for rule, table in zip(SHOWN_RULES, tables_of(views.table()(outcome)), strict=True):
+    result = made_result([*GRID, *controls], 3, gains={"imb(1) + CRL": 0.1 * luck}, luck=luck)
+    for rule, table in zip(SHOWN_RULES, tables_of(views.table()(result)), strict=True):
         for control, other in zip(controls, ("large", "small"), strict=True):
             whole, column = str(control.control_of), control.column
-            ours, without = (outcome.values(outcome.experiment.cell(row, column), rule) for row in (whole, control.row))
+            ours, without = (result.values(result.experiment.cell(row, column), rule) for row in (whole, control.row))
             told = f'{whole}, over "{control.row}"'
             assert_shows(table.at(told, column), difference(ours, without))
             assert (table.at(told, other), table.at(told, "HOG")) == ("", "")
@@ -105,10 +93,10 @@ def test_a_table_holds_what_a_cell_has_more_than_its_control(luck: int) -> None:
 def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None:
     seen = set()
     for luck in range(12):
-        outcome = made_outcome(GRID, 3, gains={"imb(1) + CRL": 0.12}, luck=luck)
-        for rule, table in zip(SHOWN_RULES, tables_of(views.table()(outcome)), strict=True):
+        result = made_result(GRID, 3, gains={"imb(1) + CRL": 0.12}, luck=luck)
+        for rule, table in zip(SHOWN_RULES, tables_of(views.table()(result)), strict=True):
             for column in ("small", "large"):
-                gain = outcome.gain(outcome.experiment.cell("imb(1) + CRL", column), rule)
+                gain = result.gain(result.experiment.cell("imb(1) + CRL", column), rule)
                 assert gain is not None
                 is_bold = number(table.at("imb(1) + CRL, gain", column)).bold
                 assert gain["mean"] is not None
@@ -120,7 +108,7 @@ def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None
 
 
 def test_the_papers_numbers_stand_beside_ours_by_argmax() -> None:
-    argmax, *others = tables_of(views.table()(made_outcome(GRID)))
+    argmax, *others = tables_of(views.table()(made_result(GRID)))
     for cell in GRID:
         text = argmax.at(cell.row, f"{cell.column} paper")
         assert text == "" if cell.paper is None else float(text) == cell.paper
@@ -132,148 +120,23 @@ def test_the_papers_numbers_stand_beside_ours_by_argmax() -> None:
 
 def test_what_stands_beside_may_have_another_name_and_columns_none() -> None:
     cells = [Cell("ce", paper=38.3), Cell("crl", against="ce")]
-    first, *_ = tables_of(views.table(beside="published")(made_outcome(cells)))
-    assert first.heads == ["", "ours", "published"]
+    first, *_ = tables_of(views.table(beside="published")(made_result(cells)))
+    assert first.heads == ["class-balanced accuracy, %", "ours", "published"]
     assert first.at("ce", "published") == "38.3"
     assert first.at("crl", "published") == ""
 
 
 def test_one_seed_is_shown_without_an_interval_and_never_bold() -> None:
-    outcome = made_outcome(GRID, 1, gains={"imb(1) + CRL": 0.4})
-    for table in tables_of(views.table()(outcome)):
+    result = made_result(GRID, 1, gains={"imb(1) + CRL": 0.4})
+    for table in tables_of(views.table()(result)):
         shown = number(table.at("imb(1) + CRL, gain", "small"))
         assert (shown.half, shown.bold) == (None, False)
 
 
 def test_what_is_not_trained_is_left_empty() -> None:
-    argmax, *_ = tables_of(views.table()(made_outcome(GRID, 0)))
+    argmax, *_ = tables_of(views.table()(made_result(GRID, 0)))
     assert argmax.at("imb(1)", "small") == argmax.at("imb(1) + CRL, gain", "small") == ""
     assert argmax.at("imb(1)", "small paper") == "34.7"
-
-
-# Tables of labels
-
-
-GROUPS = {"even": (0, 5.5), "uneven": (5.5, 43), "rare": (43, 1e9), "beyond": (1e9, 1e12)}
-MEMBERS = {"even": ["hair"], "uneven": ["beard", "hat"], "rare": ["bald"]}  # 1.5; 5.5 and 30; 43
-
-
-def labels_page(folder: Path, groups: Mapping[str, tuple[float, float]] | None = GROUPS) -> tuple[Outcome, list[Table]]:
-    outcome = made_outcome(METHODS, 3, folder=folder, gains={"CRL": 0.1})
-    return outcome, tables_of(views.labels(groups)(outcome))
-
-
-def test_the_means_of_all_methods_stand_under_each_rule(tmp_path: Path) -> None:
-    outcome, (means, *_) = labels_page(tmp_path)
-    for cell in METHODS:
-        for rule in SHOWN_RULES:
-            assert_shows(means.at(cell.row, rule), outcome.score(cell, rule))
-    assert [means.at(cell.row, "paper") for cell in METHODS] == ["81", "84", "87", ""]
-
-
-def test_groups_hold_exactly_the_labels_of_their_range(tmp_path: Path) -> None:
-    outcome, (_, gains, _) = labels_page(tmp_path)
-    counts = {head.partition(" (")[0]: int(re.findall(r"\((\d+) ", head)[0]) for head in gains.heads if "(" in head}
-    expected = {group: len(labels) for group, labels in MEMBERS.items()}  # a group without labels is left out
-    assert counts == {"all": len(RATIOS), **expected}
-    for cell in METHODS[1:]:
-        for rule in SHOWN_RULES:
-            for group, labels in MEMBERS.items():
-                ours, _ = group_cell(gains, cell.row, rule, group)
-                assert_shows(ours, outcome.gain_of(cell, rule, labels))
-    assert "DeepID2" not in {line[0] for line in gains.lines}
-
-
-def test_the_papers_gain_of_a_group_stands_where_it_has_all_labels_of_it(tmp_path: Path) -> None:
-    _, (_, gains, _) = labels_page(tmp_path)
-    papers = {row: [group_cell(gains, row, "argmax", group)[1] for group in MEMBERS] for row in ("LMLE", "CRL", "Ours")}
-    assert papers == {"LMLE": ["+0.0", "+4.5", "-3.0"], "CRL": ["+5.0", "", ""], "Ours": ["", "", ""]}
-    for rule in SHOWN_RULES[1:]:
-        assert {group_cell(gains, row, rule, group)[1] for row in papers for group in MEMBERS} == {""}
-
-
-def test_without_groups_labels_are_halved_by_imbalance(tmp_path: Path) -> None:
-    outcome = made_outcome(METHODS[:2], folder=tmp_path, ratios={**RATIOS, "chin": 20.0})
-    _, gains, _ = tables_of(views.labels()(outcome))
-    halves = {"less imbalanced": ["hair", "beard"], "more imbalanced": ["chin", "hat", "bald"]}
-    for half, labels in halves.items():
-        assert f"{half} ({len(labels)} labels)" in gains.heads
-        ours, _ = group_cell(gains, "LMLE", "tuned", half)
-        assert_shows(ours, outcome.gain_of(METHODS[1], "tuned", labels))
-
-
-def test_there_may_be_many_groups(tmp_path: Path) -> None:
-    ratios = {f"label {i}": float(i) for i in range(1, 13)}
-    outcome = made_outcome([Cell("ce"), Cell("crl", against="ce")], folder=tmp_path, ratios=ratios)
-    _, gains, _ = tables_of(views.labels({f"1:{i}": (i, i + 1) for i in range(1, 13)})(outcome))
-    assert len(gains.heads) == 2 + 2 * 13
-
-
-def test_one_label_is_a_label_and_not_labels(tmp_path: Path) -> None:
-    _, (_, gains, _) = labels_page(tmp_path)
-    assert "even (1 label)" in gains.heads
-    assert "uneven (2 labels)" in gains.heads
-
-
-def test_label_by_label_the_paper_stands_in_brackets(tmp_path: Path) -> None:
-    outcome, (_, _, by_label) = labels_page(tmp_path)
-    assert [line[0] for line in by_label.lines] == ["hair", "beard", "hat", "bald"]
-    assert [float(line[1]) for line in by_label.lines] == [round(RATIOS[line[0]]) for line in by_label.lines]
-    for cell in METHODS:
-        for label in RATIOS:
-            found = re.fullmatch(r"(\d+\.\d)(?: \((\d+)\))?", by_label.at(label, cell.row))
-            assert found
-            mean = outcome.score(cell, "argmax", label)["mean"]
-            assert mean is not None
-            assert float(found[1]) == pytest.approx(100 * mean, abs=0.0501)
-            known = cell.paper.get(label) if isinstance(cell.paper, dict) else None
-            assert found[2] == (None if known is None else f"{known:g}")
-
-
-def test_data_with_a_single_label_has_no_figure_of_labels(tmp_path: Path) -> None:
-    outcome = made_outcome([Cell("ce"), Cell("crl", against="ce")], folder=tmp_path, ratios={"class": 20.0})
-    page = views.labels()(outcome)
-    (means, *_) = tables_of(page)
-    assert_shows(means.at("crl", "argmax"), outcome.score(outcome.experiment.cell("crl"), "argmax"))
-    assert "![" not in page
-    assert not list(tmp_path.iterdir())
-
-
-# Curves
-
-
-def test_a_curve_is_drawn_and_written_out(tmp_path: Path) -> None:
-    outcome = made_outcome(CURVE, folder=tmp_path, gains={"0.5": 0.2})
-    page = views.curve("eta", "A remark.", logarithmic=True)(outcome)
-    (table,) = tables_of(page)
-    assert table.heads[0] == "eta"
-    for cell in CURVE:
-        for rule in RULES:
-            assert_shows(table.at(cell.row, rule), outcome.score(cell, rule))
-            assert_shows_gain(table.at(cell.row, f"{rule}, gain"), outcome, cell, rule)
-    assert [table.at(cell.row, "paper") for cell in CURVE] == ["73.53", "", "75", ""]
-    assert page.endswith("A remark.")
-    assert "](made.png)" in page
-    with Image.open(tmp_path / "made.png") as picture:
-        assert min(picture.size) > 300
-
-
-# The order of validation
-
-
-def test_a_ranking_follows_validation_and_shows_test(tmp_path: Path) -> None:
-    cells = [Cell("ce"), *(Cell(f"try {i}", against="ce") for i in range(6)), Cell("not trained", against="ce")]
-    seeds = {(cell.row, ""): range(0 if cell.row == "not trained" else 3) for cell in cells}
-    outcome = made_outcome(cells, seeds, folder=tmp_path)
-    (table,) = tables_of(views.ranking()(outcome))
-    likings = [number(table.at(line[0], "validation")).mean for line in table.lines]
-    assert likings == sorted(likings, reverse=True)
-    assert {line[0] for line in table.lines} == {cell.row for cell in cells[:-1]}
-    for cell in cells[:-1]:
-        for rule in SHOWN_RULES:
-            assert_shows(table.at(cell.row, rule), outcome.score(cell, rule))
-        for head, rule in (("gain by argmax", "argmax"), ("gain, preferred", "preferred")):
-            assert_shows_gain(table.at(cell.row, head), outcome, cell, rule)
 
 
 # Texts
@@ -308,36 +171,18 @@ def test_what_the_paper_has_not_is_empty() -> None:
     assert Cell("a", paper=50.0).paper_of("hat") is None  # one number is of all labels
     assert Cell("a", paper=PAPER).paper_of("hat") == 90.0
     assert Cell("a", paper={"hat": 90.0}).paper_of() is None
-    assert (views.percent(None), views.percent(0.1234)) == ("", "12.3")
-
-
-# Of which nothing is trained yet
-
-
-def test_a_ranking_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
-    cells = [Cell("ce"), Cell("a", against="ce")]
-    assert "Nothing" in views.ranking()(
-        made_outcome(cells, {(cell.row, ""): range(0) for cell in cells}, folder=tmp_path)
-    )
-
-
-def test_a_curve_of_which_nothing_is_trained_yet(tmp_path: Path) -> None:
-    page = views.curve("eta")(made_outcome(CURVE, 0, folder=tmp_path))
-    (table,) = tables_of(page)
-    assert table.at("0.01", "argmax") == ""
-    assert all((tmp_path / name).is_file() for name in re.findall(r"!\[.*?\]\((.*?)\)", page))
 
 
 # What is chosen on validation
 
 
-def liked(outcome: Outcome, likings: Mapping[tuple[str, str], float]) -> Outcome:
+def liked(result: ExperimentResult, likings: Mapping[tuple[str, str], float]) -> ExperimentResult:
     """Let validation like cells as much as this, with every seed."""
     records = {
         where: {seed: {**record, "liking": likings[where]} for seed, record in by_seed.items()}
-        for where, by_seed in outcome.records.items()
+        for where, by_seed in result.records.items()
     }
-    return replace(outcome, records=records)
+    return replace(result, records=records)
 
 
 CHOICE = [Cell("ce", "one"), Cell("a", "one", against="ce"), Cell("b", "one", against="ce"), Cell("ce", "two")]
@@ -345,14 +190,14 @@ CHOICE = [Cell("ce", "one"), Cell("a", "one", against="ce"), Cell("b", "one", ag
 
 def test_the_headline_is_the_gain_of_what_validation_likes_best() -> None:
     likings = {("ce", "one"): 0.4, ("a", "one"): 0.5, ("b", "one"): 0.6, ("ce", "two"): 0.7}
-    outcome = liked(made_outcome(CHOICE), likings)
-    column, _, told = views.headline(outcome).partition(": ")
+    result = liked(made_result(CHOICE), likings)
+    column, _, told = views.summary_line(result).partition(": ")
     row, _, rest = told.partition(" ")
     gain, _, base = rest.partition(" over ")
     assert (column, row, base) == ("one", "b", "ce")  # and nothing of a column without any gain
-    assert_shows_gain(gain, outcome, CHOICE[2], "preferred")
-    assert views.headline(liked(outcome, {**likings, ("a", "one"): 0.8})).startswith("one: a ")
-    assert views.headline(liked(outcome, {**likings, ("ce", "one"): 0.9})) == "one: ce, the baseline"
+    assert_shows_gain(gain, result, CHOICE[2], "preferred")
+    assert views.summary_line(liked(result, {**likings, ("a", "one"): 0.8})).startswith("one: a ")
+    assert views.summary_line(liked(result, {**likings, ("ce", "one"): 0.9})) == "one: ce, the baseline"
 
 
 @pytest.mark.parametrize("seeds", [0, 3])
@@ -360,32 +205,25 @@ def test_the_headline_tells_the_gain_over_a_control(seeds: int) -> None:
     control = Cell("less", "one", against="ce", control_of="b")
     wanted = {(cell.row, cell.column): range(3) for cell in CHOICE} | {("less", "one"): range(seeds)}
     likings = {("ce", "one"): 0.4, ("a", "one"): 0.5, ("b", "one"): 0.6, ("less", "one"): 0.5, ("ce", "two"): 0.7}
-    outcome = liked(made_outcome([*CHOICE, control], wanted), likings)
-    told = views.headline(outcome)
+    result = liked(made_result([*CHOICE, control], wanted), likings)
+    told = views.summary_line(result)
     if seeds:
         gain = told.removesuffix(' over "less"').split(", ")[1]
-        assert_shows(gain, outcome.gain_over(CHOICE[2], control, "preferred"))
+        assert_shows(gain, result.gain_over(CHOICE[2], control, "preferred"))
     else:
         assert "less" not in told
-    assert "less" not in views.headline(liked(outcome, {**likings, ("a", "one"): 0.8}))
+    assert "less" not in views.summary_line(liked(result, {**likings, ("a", "one"): 0.8}))
 
 
 def test_columns_have_their_headlines_side_by_side() -> None:
-    outcome = made_outcome(
-        [cell for column in "xy" for cell in (Cell("ce", column), Cell("crl", column, against="ce"))]
-    )
-    assert [part.split(":")[0] for part in views.headline(outcome).split("; ")] == ["x", "y"]
-    assert views.headline(made_outcome([Cell("ce"), Cell("crl", against="ce")])).startswith("crl ")
-    assert views.headline(made_outcome([Cell("ce"), Cell("crl", against="ce")], 0)) == ""
+    result = made_result([cell for column in "xy" for cell in (Cell("ce", column), Cell("crl", column, against="ce"))])
+    assert [part.split(":")[0] for part in views.summary_line(result).split("; ")] == ["x", "y"]
+    assert views.summary_line(made_result([Cell("ce"), Cell("crl", against="ce")])).startswith("crl ")
+    assert views.summary_line(made_result([Cell("ce"), Cell("crl", against="ce")], 0)) == ""
 
 
-def test_a_choice_is_shown_by_validation_alone() -> None:
-    outcome = made_outcome(CHOICE)
-    page = views.validation({"one": "b"})(outcome)
-    first, second = tables_of(page)
-    assert [line[0] for line in first.lines] == ["ce", "a", "b"]
-    for cell, (row, shown, _) in zip(CHOICE, [*first.lines, *second.lines], strict=True):
-        assert row == cell.row
-        assert_shows(shown, outcome.liking(cell))
-    assert [line[-1] for line in first.lines] == ["", "", "taken"]
-    assert second.lines[0][-1] == ""
+def test_there_is_no_headline_over_unlike_data() -> None:
+    ce, crl = Cell("ce"), Cell("crl", against="ce")
+    assert views.summary_line(made_result([ce, crl])) != ""
+    balanced = replace(ce, settings={"data": "cifar100:bln=1"})
+    assert views.summary_line(made_result([balanced, crl])) == ""

@@ -18,7 +18,7 @@ from rectifier.cli.options import Together, verb
 
 if TYPE_CHECKING:
     from rectifier.reproduce.experiment import Experiment
-    from rectifier.reproduce.request import Request
+    from rectifier.reproduce.work import Request
 
 
 @verb(
@@ -46,8 +46,9 @@ def reproduce(
 ) -> None:
     """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""
     from rectifier._base import check
+    from rectifier.report.layout import bare_table
     from rectifier.reproduce import find_experiments, load_experiment
-    from rectifier.reproduce.request import Request
+    from rectifier.reproduce.work import Request
 
     there = find_experiments(experiments)
     # Results go to the current folder, or next to the checkout's own experiments if those are run from elsewhere.
@@ -55,7 +56,13 @@ def reproduce(
     if not names:
         if quick or show or again or only:
             raise ValueError("Give NAME: an experiment, or all. List them with: rectifier reproduce")
-        _list({name: load_experiment(name, experiments) for name in there})
+        table = bare_table()
+        for head in ("Experiment", "What it shows", "Source"):
+            table.add_column(head, overflow="fold")
+        for name in there:
+            experiment = load_experiment(name, experiments)
+            table.add_row(name, experiment.title, experiment.source)
+        display(table)
         return
     numbers = {"--seeds": seeds, "--together": together}
     check.raise_all(check.count(option, number) for option, number in numbers.items() if number is not None)
@@ -85,10 +92,9 @@ def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: li
     """Reproduce one experiment after another; one whose data is missing does not keep the others from running."""
     from rectifier.data.sources import MissingDataError
     from rectifier.report.terminal_markdown import Page
-    from rectifier.reproduce.request import only_what_each_has
-    from rectifier.reproduce.work import reproduce as run
+    from rectifier.reproduce import work
 
-    own = only_what_each_has(loaded, only)
+    own = work.only_what_each_has(loaded, only)
     skipped: dict[str, str] = {}
     for name, experiment in loaded.items():
         if only and not own[name]:
@@ -96,7 +102,7 @@ def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: li
             continue
         try:
             with with_resume_hint():
-                run(name, experiment, replace(request, only=own[name]))
+                work.reproduce(name, experiment, replace(request, only=own[name]))
         except MissingDataError as error:
             if len(loaded) == 1:
                 error.add_note(f"A small version needs no data: rectifier reproduce {name} --quick")
@@ -111,14 +117,3 @@ def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: li
         console.say(f"Skipped {name}. {reason}")
     if skipped:
         raise typer.Exit(2)
-
-
-def _list(experiments: Mapping[str, Experiment]) -> None:
-    from rectifier.report.layout import bare_table
-
-    table = bare_table()
-    for head in ("Experiment", "What it shows", "Source"):
-        table.add_column(head, overflow="fold")
-    for name, experiment in experiments.items():
-        table.add_row(name, experiment.title, experiment.source)
-    display(table)

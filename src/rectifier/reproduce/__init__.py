@@ -1,8 +1,16 @@
-"""Experiments that anyone can run again: what is missing is trained, and what came out stands beside the paper's."""
+"""Experiments that anyone can repeat: train the missing runs and show the results next to the paper's."""
 
 from rectifier.reproduce.experiment import Cell, Context, Experiment, find_experiments, load_experiment
-from rectifier.reproduce.outcome import Outcome
-from rectifier.reproduce.request import Request
-from rectifier.reproduce.work import reproduce
+from rectifier.reproduce.result import ExperimentResult
+from rectifier.reproduce.work import Request, reproduce
 
-__all__ = ["Cell", "Context", "Experiment", "Outcome", "Request", "find_experiments", "load_experiment", "reproduce"]
+__all__ = [
+    "Cell",
+    "Context",
+    "Experiment",
+    "ExperimentResult",
+    "Request",
+    "find_experiments",
+    "load_experiment",
+    "reproduce",
+]

@@ -1,7 +1,7 @@
-"""Records: what remains of a run when its folder is gone, in ``results/NAME.json``.
+"""Records: what is kept of a run in ``results/NAME.json`` when its folder is deleted.
 
-A record says what was asked for (config, seed), what it was made of (split, hardware, commit, seconds) and what came
-out (the scores of validation and test under every decision rule). What is recorded need not be trained again.
+A record holds the config and the seed, what the run was made of (split, hardware, commit, seconds), and the scores of
+validation and test under every decision rule. A recorded run need not be trained again.
 """
 
 from __future__ import annotations
@@ -22,30 +22,26 @@ from rectifier.training.run.folder import Run
 Record = dict[str, Any]
 _METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
 _DIGITS = 5
-_KINDS = ("real data", "the small versions on generated data")
-
 
 VERSION = 1
-"""Of what settings that nobody gave stand for. Whoever changes a default raises it: recorded runs had another."""
-
-
-def key_of(config: Config) -> str:
-    """Return a name for a config and its seed that is the same everywhere."""
-    version = {"version": VERSION} if VERSION > 1 else {}
-    told = json.dumps({**config.identity(), "seed": config.seed, **version}, sort_keys=True, default=str)
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
-
+"""Version of the package's defaults. Raise it when a default changes: recorded runs were trained with the old one."""
 
 LISTS = ("runs", "candidates", "superseded")
-"""Of an experiment's file: what its cells have, what validation chose from, and what stood there before.
+"""Lists in an experiment's file: runs of its cells, runs that validation chose from, and earlier runs.
 
-A superseded record that is ``replaced``, with the reason, is of a run that was trained anew: it is told of, and counts
-for nothing.
+A superseded record with the key ``replaced``, which holds a reason, is shown and never used.
 """
 
 
+def key_of(config: Config) -> str:
+    """Return a short name of a config and its seed that is the same on every machine."""
+    version = {"version": VERSION} if VERSION > 1 else {}
+    text = json.dumps({**config.identity(), "seed": config.seed, **version}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 def record_of(run: Run) -> Record:
-    """Return what is worth keeping of a finished run."""
+    """Return the record of a finished run."""
     metrics = run.metrics
     return {
         **_made(run),
@@ -57,12 +53,12 @@ def record_of(run: Run) -> Record:
 
 
 def validation_score(run: Run) -> float | None:
-    """Return what validation thinks of a run under the rule it prefers: of offsets, by samples not tuned on."""
+    """Return a run's validation score under its preferred rule; tuned offsets are scored on held-out folds."""
     return _rounded(run.rules["validation"][run.rules["preferred"]])
 
 
 def diverged_record(run: Run, reason: str) -> Record:
-    """Return what is worth keeping of a run that diverged: validation likes nothing about it."""
+    """Return the record of a run that diverged, with the lowest validation score."""
     return {**_made(run), "diverged": reason, "liking": 0.0}
 
 
@@ -88,15 +84,15 @@ def _made(run: Run) -> Record:
         "hardware": ", ".join(made["gpus"]) if made["decided"]["device"].startswith("cuda") else made["processor"],
         "versions": {"python": made["python"], "torch": made["packages"].get("torch")},
         "commit": sessions[-1]["commit"],
-        "seconds": own_seconds(sessions),
+        "seconds": _own_seconds(sessions),
         "together": max(session.get("together", 1) for session in sessions),
     }
 
 
-def own_seconds(sessions: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the time of a run over all stretches of work, its share of those that it had others beside it in.
+def _own_seconds(sessions: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the training time of a run over all its sessions; runs that share a device share the time.
 
-    None: a stretch was killed before its time was noted.
+    None where a session was killed before its time was saved.
     """
     if not all("seconds" in session for session in sessions):
         return None
@@ -104,7 +100,7 @@ def own_seconds(sessions: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def ratio_of(classes: Mapping[str, int]) -> float | None:
-    """Return how many times as frequent the most frequent class is as the rarest that occurs."""
+    """Return the imbalance ratio: the size of the largest class over that of the smallest one that occurs."""
     present = [n for n in classes.values() if n]
     return round(max(present) / min(present), 2) if present else None
 
@@ -121,60 +117,60 @@ def _rounded(value: float | None) -> float | None:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return the content of an experiment's file; of another JSON file, nothing."""
+    """Return the content of an experiment's file, or nothing where it is another JSON file."""
     content = read_json(path)
     if not isinstance(content, dict) or "experiment" not in content:
         return {}
     lists = {part: content.get(part, []) for part in LISTS}
-    damaged = [
-        part for part, listed in lists.items() if not (isinstance(listed, list) and all(map(_is_record, listed)))
-    ]
+    damaged = [part for part, listed in lists.items() if not (isinstance(listed, list) and all(map(is_record, listed)))]
     kinds = {"found": dict, "measured": list, "measured_apart": list}
     damaged += [part for part, kind in kinds.items() if not isinstance(content.get(part) or kind(), kind)]
     if damaged:
         wanted = "the results of an experiment, as rectifier reproduce writes them"
-        check.fail(str(path), wanted, f"damaged {' and '.join(damaged)}: restore it, or put it elsewhere")
+        check.fail(str(path), wanted, f"damaged {' and '.join(damaged)}: restore it, or move it away")
     return {**content, **lists}
 
 
-def _is_record(one: Any) -> bool:
-    """Say whether this can be the record of a run."""
+def is_record(one: Any) -> bool:
+    """Return whether this can be the record of a run."""
     kinds = {"key": str, "config": dict, "seed": int, "data": dict}
     return isinstance(one, dict) and all(isinstance(one.get(name), kind) for name, kind in kinds.items())
 
 
 def read_records(folder: Path, own: Path | None = None, *, quick: bool = False) -> dict[str, Record]:
-    """Return the records of all results in a folder, by key: experiments share runs. Those of ``own`` prevail.
+    """Return the records of all experiments in a folder by key, because experiments share runs.
 
-    Results of generated data (``quick``) and of real data do not lie in one folder.
+    Records in the file ``own`` take precedence. Results of small versions (``quick``) have a folder of their own.
     """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: (path == own, path)):
         content = read_results(path)
         if content and content.get("quick", False) != quick:
-            wanted, there = _KINDS[quick], _KINDS[not quick]
-            check.fail("--results", f"a folder for {wanted} alone", f"{folder}, whose {path.name} is of {there}")
+            kinds = ("real data", "small versions on generated data")
+            got = f"{folder}, where {path.name} is of {kinds[not quick]}"
+            check.fail("results", f"a folder for {kinds[quick]} only", got)
         for one in (one for part in LISTS for one in content.get(part, ()) if "replaced" not in one):
-            if "test" in one or "test" not in found.get(one["key"], ()):  # what is scored says more
+            if "test" in one or "test" not in found.get(one["key"], ()):  # a scored record is worth more
                 found[one["key"]] = one
     return found
 
 
 def write_results(path: Path, facts: Mapping[str, Any], lists: Mapping[str, Iterable[Record]]) -> None:
-    """Write the results of an experiment, a line for each run."""
+    """Write the results of an experiment, one line for each run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     head = "{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in facts.items())
-    bodies = [f' "{name}": [\n  {_lines(records)}\n ]' for name, records in lists.items()]
+    lines = {name: ",\n  ".join(map(_on_one_line, records)) for name, records in lists.items()}
+    bodies = [f' "{name}": [\n  {text}\n ]' for name, text in lines.items()]
     write_bytes(path, (",\n".join([head, *bodies]) + "\n}\n").encode(), durable=True)
 
 
 def _text(value: Any, depth: int = 1) -> str:
-    """Return JSON with a line for each entry of an object; lists are long, and stay on one."""
+    """Return JSON with one line for each entry of an object, and each list on one line."""
     if not isinstance(value, dict) or not value:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _on_one_line(value)
     inner = ",\n".join(f"{' ' * (depth + 1)}{json.dumps(str(k))}: {_text(v, depth + 1)}" for k, v in value.items())
     return f"{{\n{inner}\n{' ' * depth}}}"
 
 
-def _lines(records: Iterable[Record]) -> str:
-    return ",\n  ".join(json.dumps(one, ensure_ascii=False, allow_nan=False) for one in records)
+def _on_one_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""Answers of a run, image by image: how many are right, and a picture of some with what the run says of them."""
+"""Predictions image by image: the share of correct ones, and a picture of some images with their predictions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import NamedTuple
 
 from rectifier.data.dataset import Pixels
 from rectifier.report.layout import INK, plain, save_figure
-from rectifier.reproduce.pictures import RED, decisions
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions
+
+from .pictures import RED, decisions
 
 WHOLE = "all labels of an image"
 _ACROSS = 4  # images in a row
 
 
 class Answer(NamedTuple):
-    """What a run says of one label of an image; ``right`` is None where nobody knows."""
+    """A prediction for one label of an image; ``right`` is None where the label is missing."""
 
     label: str
     name: str
@@ -25,9 +26,9 @@ class Answer(NamedTuple):
 
 
 def shares_right(run: Run, predictions: Predictions, rule: str) -> dict[str, float]:
-    """Return of each label the share of images that a run is right about, and that of images with no label wrong.
+    """Return the share of correct predictions for each label, and the share of images without a wrong label.
 
-    Images whose label is missing do not count; of all labels together, those with at least one do.
+    Images without the label do not count; for all labels together, images with at least one label do.
     """
     known = predictions.targets >= 0
     right = (decisions(run, predictions, rule) == predictions.targets) & known
@@ -37,7 +38,7 @@ def shares_right(run: Run, predictions: Predictions, rule: str) -> dict[str, flo
 
 
 def first_answers(run: Run, predictions: Predictions, most: int, rule: str) -> dict[str, list[Answer]]:
-    """Return what a run says of the first images, by their ids."""
+    """Return the predictions for the first images by their ids."""
     decided, targets = decisions(run, predictions, rule)[:most].tolist(), predictions.targets[:most].tolist()
     space = predictions.space
     return {
@@ -50,7 +51,7 @@ def first_answers(run: Run, predictions: Predictions, most: int, rule: str) -> d
 
 
 def draw_answers(images: Sequence[Pixels], answers: Sequence[Sequence[Answer]], path: Path) -> None:
-    """Draw images with their answers beside them: wrong ones in red, those that nobody knows about in brackets."""
+    """Draw images with their predictions: wrong ones in red, those without a known label in brackets."""
     from matplotlib.figure import Figure
 
     rows = -(-len(images) // _ACROSS)

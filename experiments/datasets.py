@@ -1,4 +1,4 @@
-"""What experiments say of data: class sizes beside the paper's, and distributions."""
+"""Facts about data sets: class sizes next to the paper's, and class distributions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Which data is here.
+# Which data is available.
 
 
 def describe(
     specs: Sequence[str], root: str | None, facts: Callable[[DataProfile], T], before: Mapping[str, T]
 ) -> tuple[dict[str, T], dict[str, str]]:
-    """Return facts of data that is here, or was here before, and how to get the rest."""
+    """Return facts of data that is, or was, available, and how to get the rest."""
     here, not_here = look(specs, root)
     known = {**before, **{spec: facts(found) for spec, found in here.items()}}
     missing = {spec: told for spec, told in not_here.items() if spec not in known}
@@ -36,7 +36,7 @@ def describe(
 
 
 def look(specs: Sequence[str], root: str | None) -> tuple[dict[str, DataProfile], dict[str, str]]:
-    """Return the profiles of the training parts of data that is here, and how to get what is not."""
+    """Return the profiles of the available training data, and how to get the rest."""
     here: dict[str, DataProfile] = {}
     not_here: dict[str, str] = {}
     for spec in specs:
@@ -48,30 +48,30 @@ def look(specs: Sequence[str], root: str | None) -> tuple[dict[str, DataProfile]
 
 
 def _anywhere(text: str, root: Path) -> str:
-    """Take one machine's folder out of a text that others read."""
+    """Replace the data folder of this machine in a text by ``DATA_ROOT``."""
     behind = "" if root.is_absolute() else r"(?=/| \(--data-root)"  # else it may be any word
     return re.sub(rf"(?<![\w./-]){re.escape(str(root))}{behind}", "DATA_ROOT", text)
 
 
 def not_here_text(not_here: Mapping[str, str], name: str) -> str:
-    """List data that is not here, and how an experiment sees it when it is."""
+    """List missing data, and the command that looks for it again."""
     if not not_here:
         return ""
-    specs_by_text: dict[str, list[str]] = {}  # the same is said of all that is made of one data set
+    specs_by_text: dict[str, list[str]] = {}  # data sets made from one source have the same text
     for spec, told in not_here.items():
         specs_by_text.setdefault(told, []).append(spec)
     listed = [f"- **{', '.join(specs)}**: {told}" for told, specs in specs_by_text.items()]
-    again = f"`rectifier reproduce {name} --data-root DATA_ROOT` looks anew."
+    again = f"`rectifier reproduce {name} --data-root DATA_ROOT` looks again."
     if any("--set" in told for told in specs_by_text):
         again += " `--set` is an option of `rectifier profile`."
-    return "\n".join(["## Not here", "", *listed, "", again])
+    return "\n".join(["## Missing data", "", *listed, "", again])
 
 
-# How imbalanced it is.
+# Imbalance.
 
 
 class ClassSizes(TypedDict):
-    """The training images of a label's classes, or of a group's attributes; those without any count as ``empty``."""
+    """Training images of a label's classes, or of a group's attributes; those without images count as ``empty``."""
 
     classes: int
     smallest: int
@@ -81,11 +81,11 @@ class ClassSizes(TypedDict):
 
 
 class DataFacts(TypedDict):
-    """What stands in a table of data sets; ``sizes`` are of groups where the labels come in groups, else of labels."""
+    """One row in the table of data sets; ``sizes`` are of groups if the labels come in groups, else of labels."""
 
     images: dict[str, int]
     labels: int
-    classes: tuple[int, int]  # the fewest and the most of a label
+    classes: tuple[int, int]  # the fewest and the most classes of a label
     grouped: bool
     sizes: dict[str, ClassSizes]
     fingerprint: str
@@ -93,7 +93,7 @@ class DataFacts(TypedDict):
 
 
 def facts_of(found: DataProfile, root: str | None = None) -> DataFacts:
-    """Return what a table says of a data set, as values for JSON."""
+    """Return the facts of a data set as values for JSON."""
     numbers = [label["classes"] for label in found["labels"].values()]
     groups = found.get("groups", {})
     entries: Mapping[str, Imbalance] = groups or found["labels"]
@@ -120,14 +120,14 @@ def _sizes(entry: Imbalance) -> ClassSizes:
 
 
 PaperClasses = tuple[str, str, str]
-"""What the paper has, as text: labels, classes of a label, training images of a class."""
+"""The paper's numbers as text: labels, classes per label, training images per class."""
 
 
 def data_table(here: Mapping[str, DataFacts], specs: Sequence[str], paper: Mapping[str, PaperClasses]) -> str:
-    """Return a table with a line for each data set and one below it for what the paper says of the same."""
+    """Return a table with one line for each data set, and one below it for the paper's numbers."""
     lines = []
     for spec in specs:
-        lines.append(_data_line(spec, here[spec]) if spec in here else [f"{spec}: not here", *[""] * 8])
+        lines.append(_data_line(spec, here[spec]) if spec in here else [f"{spec}: missing", *[""] * 8])
         if said := published_data(spec):
             images = [f"{said[part]:,}" if part in said else "" for part in ("total", "train", "validation", "test")]
             lines.append(["paper", *images, *paper.get(spec, ("", "", "")), ratio_text(said["ratio"])])
@@ -153,7 +153,7 @@ def _from_to(low: int, high: int) -> str:
 
 
 def label_table(spec: str, facts: DataFacts) -> str:
-    """Return a table with a line for each label, or group of labels, the least imbalanced first; notes below."""
+    """Return a table with one line for each label or group, the least imbalanced first, and notes below."""
     ordered = sorted(facts["sizes"].items(), key=lambda item: (item[1]["ratio"] or 0, item[0]))
     paper = {name: said["ratio"] for name, _ in ordered if (said := published_ratio(spec, name))}
     has_empty = any(sizes["empty"] for _, sizes in ordered)
@@ -168,14 +168,14 @@ def label_table(spec: str, facts: DataFacts) -> str:
     return "\n\n".join(filter(None, [f"## {spec}, training part", markdown_table(heads, lines), notes]))
 
 
-# How its classes are distributed.
+# Class distributions.
 
 Sizes = Mapping[str, Sequence[int]]
-"""Class sizes, the largest first, by label or by whatever makes a line."""
+"""Class sizes, the largest first, by label or by series."""
 
 _ACROSS = 4  # panels in a row
 _WIDTH = 10.0  # inches
-_FEW_POWERS = 300  # up to this ratio powers of ten alone are too few ticks
+_FEW_POWERS = 300  # up to this ratio, powers of ten are too few ticks
 
 
 def sorted_sizes(found: DataProfile) -> dict[str, list[int]]:
@@ -184,7 +184,7 @@ def sorted_sizes(found: DataProfile) -> dict[str, list[int]]:
 
 
 def series_table(sizes: Sizes) -> str:
-    """Return a table with a line for each entry of a series."""
+    """Return a table with one line for each entry of a series."""
     lines = []
     for name, counts in sizes.items():
         numbers = (len(counts), sum(counts), counts[0], _smallest(counts))
@@ -205,9 +205,9 @@ def _least_imbalanced_first(sizes: Sizes) -> list[tuple[str, Sequence[int]]]:
 
 
 def draw_distributions(data: Mapping[str, Sizes], series: Mapping[str, Sizes], path: Path) -> bool:
-    """Draw the class sizes of data sets, label by label, and series as lines, by title; say whether there were any.
+    """Draw class sizes of data sets by label, and series as lines; return whether there was anything to draw.
 
-    Labels of two classes share a panel, others have one each.
+    Labels with two classes share one panel; other labels have one each.
     """
     from matplotlib.figure import Figure
 
@@ -229,7 +229,7 @@ def draw_distributions(data: Mapping[str, Sizes], series: Mapping[str, Sizes], p
 
 
 def _draw_pairs(part: SubFigure, title: str, sizes: Sizes) -> None:
-    """Draw the two classes of each label above each other."""
+    """Draw the two classes of each label, one above the other."""
     ordered = _least_imbalanced_first(sizes)
     places = range(len(ordered))
     largest, smallest = ([counts[i] for _, counts in ordered] for i in (0, 1))
@@ -285,7 +285,7 @@ def _finish(axis: Axes, sizes: Sizes, label: str) -> None:
 
     largest = max(1, *(counts[0] for counts in sizes.values()))
     smallest = max(min(_smallest(counts) for counts in sizes.values()), 1)
-    axis.set_ylim(0.7 * smallest, 1.3 * largest)  # before the scale, which else looks for a positive number
+    axis.set_ylim(0.7 * smallest, 1.3 * largest)  # before the scale, which otherwise fails without a positive number
     axis.set_yscale("log")
     few = largest / smallest < _FEW_POWERS
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))

@@ -1,4 +1,4 @@
-"""How long trainings take: seconds beside the paper's hours."""
+"""Training times: our seconds next to the paper's hours."""
 
 from __future__ import annotations
 
@@ -6,46 +6,47 @@ from collections.abc import Collection, Iterable, Mapping
 from statistics import median
 from typing import TypedDict
 
-from rectifier.reproduce.outcome import Outcome
 from rectifier.reproduce.records import Record
+from rectifier.reproduce.result import ExperimentResult
 from rectifier.reproduce.views import markdown_table
 
 
 class RunTime(TypedDict):
     """The time of a run.
 
-    Runs that are trained side by side begin and end together: ``seconds`` is then a share of their time, equal for all
-    of them. None: a part of it was killed before its time was noted.
+    Runs trained side by side start and end together, so ``seconds`` is an equal share of their time. It is None if a
+    session was killed before its time was saved.
     """
 
     seconds: float | None
-    together: int  # the most runs, itself among them, that shared the device
+    together: int  # the largest number of runs that shared the device, including this one
     hardware: str
     commit: str | None
 
 
 Times = Mapping[str, Mapping[str, RunTime]]
-"""By what was trained, and by seed."""
+"""Times by name and seed."""
 
-_SHARED, _TWO_COMMITS = ", shared device", ", not of one commit"
+_SHARED, _TWO_COMMITS = ", shared device", ", several commits"
 
 
 def time_remark(shown: str) -> str:
-    """Say how to read the tables of times in a text, and what the marks in them mean."""
+    """Explain tables of times, and the marks that occur in them."""
     told = (
-        "Seconds are from the first step to the scores: the median, and in brackets the shortest and the longest. The"
-        " first run of a command also makes the device ready, and is often the longest."
+        "Seconds are from the first step to the scores: the median, with the shortest and the longest in brackets. The"
+        " first run of a command also prepares the device, and is often the longest."
     )
     if _SHARED in shown:
         told += (
-            " Runs that are trained side by side share a device and end together, so each is given the same share of"
-            " the group's time, whatever it took of it: such a ratio, marked as of a shared device, compares no"
-            " methods. `--together 1` trains one run after another."
+            " Runs trained side by side share a device and end together, so each has the same share of the group's"
+            ' time. A ratio marked "shared device" therefore does not compare methods. `--together 1` trains one run'
+            " after"
+            " another."
         )
     if _TWO_COMMITS in shown:
         told += (
-            " A ratio of runs that are not of one commit was not measured in one go: it compares one day with another,"
-            " too. `--again` measures all of them anew."
+            ' A ratio marked "several commits" compares runs of different days and code. `--again` measures all of them'
+            " again."
         )
     return told
 
@@ -55,14 +56,14 @@ def time_of_record(record: Record) -> RunTime:
     return {name: record[name] for name in RunTime.__annotations__}  # type: ignore[return-value]
 
 
-def times_of(outcome: Outcome, rows: Iterable[str], column: str) -> Times:
+def times_of(result: ExperimentResult, rows: Iterable[str], column: str) -> Times:
     """Return the times of all runs of some rows."""
-    by_row = {row: outcome.records.get((row, column), {}) for row in rows}
+    by_row = {row: result.records.get((row, column), {}) for row in rows}
     return {row: {str(seed): time_of_record(one) for seed, one in own.items()} for row, own in by_row.items()}
 
 
 def time_ratios(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[float]:
-    """Return how many times as long runs take as others of the same seed, where the hardware is the same.
+    """Return the ratio of training times of runs with the same seed and hardware.
 
     >>> one, two = ({"0": RunTime(seconds=s, together=1, hardware="a GPU", commit="1a2b3c4")} for s in (10.0, 25.0))
     >>> time_ratios(two, one)
@@ -81,7 +82,7 @@ def _compared(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> list[t
 
 
 def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
-    """Return a table of seconds and of their ratio to those of ``base``, with the paper's hours and ratio."""
+    """Return a table of seconds and their ratio to those of ``base``, with the paper's hours and ratio."""
     lines = []
     for name, own in times.items():
         ratios = time_ratios(own, times.get(base, {}))
@@ -89,12 +90,19 @@ def time_table(times: Times, base: str, hours: Mapping[str, float]) -> str:
         paper = [f"{hours[name]:g}", f"{hours[name] / hours[base]:.2f}"] if name in hours else ["", ""]
         seconds = [time["seconds"] for time in own.values() if time["seconds"]]
         lines.append([name, _middle(seconds, 1), f"{_most_together(own) or ''}", _middle(ratios, 2) + marks, *paper])
-    heads = ["", "seconds a run", "runs at a time", f"times {base}", "paper, hours", f"paper, times {base}"]
+    heads = [
+        "method",
+        "seconds per run",
+        "runs at a time",
+        f"ratio to {base}",
+        "paper, hours",
+        f"paper, ratio to {base}",
+    ]
     return markdown_table(heads, lines)
 
 
 def _marks(own: Mapping[str, RunTime], base: Mapping[str, RunTime]) -> str:
-    """Say what keeps a ratio from being one of methods alone."""
+    """Return marks for reasons other than the method that affect a ratio."""
     compared = _compared(own, base)
     shared = any(max(time["together"], other["together"]) > 1 for _, time, other in compared)
     two_commits = any(time["commit"] != other["commit"] for _, time, other in compared)

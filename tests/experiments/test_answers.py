@@ -10,11 +10,11 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
+from experiments import answers
+from experiments.answers import Answer, draw_answers, first_answers, shares_right
+from experiments.pictures import RED, decisions
 from rectifier._base.files import write_json
 from rectifier.labels.space import LabelSpace
-from rectifier.reproduce import answers
-from rectifier.reproduce.answers import Answer, draw_answers, first_answers, shares_right
-from rectifier.reproduce.pictures import RED, decisions
 from rectifier.training.config import Config
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions

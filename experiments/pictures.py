@@ -1,4 +1,4 @@
-"""Examples of rare classes that one run misses and another finds: how many there are, and a picture of some."""
+"""Examples of rare classes that one run misses and another finds: their number, and a picture of some."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EACH = 4
-"""Images of a kind that a picture shows in a row."""
+"""Number of images of each kind in a row of the picture."""
 
 GREEN, RED = "#1a9641", "#d7191c"
 
@@ -40,8 +40,7 @@ GREEN, RED = "#1a9641", "#d7191c"
 class RareClass:
     """The rarest class of a label among those with training and test images.
 
-    ``position`` is the label's, ``number`` the class's; ``ratio`` is how many times as frequent as the label's rarest
-    class its most frequent one is, among training images.
+    ``position`` is the index of the label and ``number`` that of the class; ``ratio`` is the label's imbalance ratio.
     """
 
     label: str
@@ -61,7 +60,7 @@ def rare_classes(run: Run) -> list[RareClass]:
         if not occurring:
             continue
         name = min(occurring, key=train.__getitem__)
-        ratio = ratio_of(train) or 1.0  # a class that occurs is there, so there is one
+        ratio = ratio_of(train) or 1.0  # at least one class occurs
         found.append(RareClass(label, name, position, space.classes[position].index(name), ratio))
     return sorted(found, key=lambda one: (-one.ratio, one.label))
 
@@ -70,10 +69,10 @@ def rare_classes(run: Run) -> list[RareClass]:
 
 
 class Exchange(NamedTuple):
-    """What two runs make of a class, as masks ``(N,)`` of samples.
+    """How the predictions of two runs differ on a class, as masks ``(N,)`` of samples.
 
-    Of the class's own: those ``missed`` by the base, those of them ``found`` by the other, and those ``lost``, which
-    the base finds and the other misses. Of other classes, taken for it: the base's ``alarms`` and the ``other_alarms``.
+    Samples of the class: ``missed`` by the base, ``found`` among these by the other run, and ``lost``, which the base
+    finds and the other misses. Samples of other classes taken for it: ``alarms`` of the base, and ``other_alarms``.
     """
 
     missed: Tensor
@@ -84,7 +83,7 @@ class Exchange(NamedTuple):
 
 
 def exchange(targets: Tensor, base: Tensor, other: Tensor, number: int) -> Exchange:
-    """Compare two runs' decisions ``(N,)`` on the class of this number; targets ``(N,)`` are negative where missing.
+    """Compare two runs' predictions ``(N,)`` on one class; targets ``(N,)`` are negative where missing.
 
     >>> base, other = torch.tensor([0, 0, 1, 0, 1]), torch.tensor([1, 0, 0, 1, 1])
     >>> [int(mask.sum()) for mask in exchange(torch.tensor([1, 1, 1, 0, -1]), base, other, 1)]
@@ -102,14 +101,14 @@ def exchange(targets: Tensor, base: Tensor, other: Tensor, number: int) -> Excha
 
 
 def decisions(run: Run, predictions: Predictions, rule: str) -> Tensor:
-    """Return the classes ``(N, A)`` that a run decides for under one of its rules, as they are scored."""
+    """Return the classes ``(N, A)`` that a run predicts under a decision rule, as they are scored."""
     rules = run.rules
     offsets = torch.tensor(rules["offsets"][own_rule(rule, rules["preferred"])])
     return columns.argmax(predictions.logits.double() + offsets.double(), predictions.space.sizes)
 
 
 class Verdicts(NamedTuple):
-    """What two runs of one seed decide on the test images under one rule: ``(N, A)`` each, beside the targets."""
+    """Predictions ``(N, A)`` of two runs of one seed on the test images under one rule, with the targets."""
 
     seed: int
     ids: tuple[str, ...]
@@ -119,7 +118,7 @@ class Verdicts(NamedTuple):
 
     @classmethod
     def under(cls, base: Run, other: Run, rules: Iterable[str]) -> dict[str, Verdicts]:
-        """Read them off the runs' saved predictions, for each of some rules."""
+        """Read the runs' saved predictions for each of some rules."""
         seed, first, second = base.config.seed, base.predictions("test"), other.predictions("test")
         if first.ids != second.ids or seed != other.config.seed:
             check.fail(f"test images and seed of {other.path}", f"those of {base.path}", "others")
@@ -134,11 +133,10 @@ class Verdicts(NamedTuple):
 
 
 def count_exchanges(pairs: Sequence[tuple[Run, Run]], rules: Collection[str], most: int) -> dict[str, Any]:
-    """Count what a base and another run find and miss of each label's rarest class: values for JSON.
+    """Count the images of each label's rarest class that two runs find and miss, as values for JSON.
 
-    ``pairs`` are of one seed each. ``labels`` holds the ``most`` imbalanced ones, ``all`` the sums over every label.
-    Each has the number of its ``rare`` test images and of the ``others``, and under every rule the counts of an
-    ``Exchange`` by seed.
+    Each pair has one seed. ``labels`` holds the ``most`` imbalanced labels, ``all`` the sums over every label. Each has
+    the number of ``rare`` test images and of the ``others``, and the counts of an ``Exchange`` by rule and seed.
     """
     by_pair = [Verdicts.under(base, other, rules) for base, other in pairs]
     verdicts = {rule: [own[rule] for own in by_pair] for rule in rules}
@@ -164,7 +162,7 @@ def _counts(rare: RareClass, by_seed: Sequence[Verdicts]) -> dict[str, dict[str,
 
 
 def _summed(entries: Sequence[Any]) -> Any:
-    """Add up numbers that lie at the same place of nested mappings; text and ratios are left out."""
+    """Add up nested mappings of numbers; text and ratios are left out."""
     if not isinstance(entries[0], Mapping):
         return sum(entries)
     kept = [key for key in entries[0] if key not in ("label", "class", "ratio")]
@@ -177,8 +175,8 @@ def _summed(entries: Sequence[Any]) -> Any:
 def find_examples(base: Run, other: Run, most: int, rule: str = "argmax") -> dict[str, dict[str, list[str]]]:
     """Return ids of test images for each of the ``most`` imbalanced labels.
 
-    They are of its rarest class: ``found``, which the base misses and the other run finds, and ``lost``, the
-    reverse; the first ``EACH`` in the order of the test part.
+    They are the first ``EACH`` test images of its rarest class that are ``found``, which the base misses and the other
+    run finds, and ``lost``, the reverse.
     """
     verdicts, shown = Verdicts.under(base, other, [rule])[rule], {}
     for rare in rare_classes(base)[:most]:
@@ -193,7 +191,7 @@ def _first_ids(ids: Sequence[str], mask: Tensor) -> list[str]:
 
 
 def open_images(config: Config, data_root: str | None = None) -> ImageData:
-    """Open the data of a run, from ``data_root`` if it is given; files stay files, in their full size."""
+    """Open the data of a run, from ``data_root`` if given; image files keep their full size."""
     root, seed = data_root or config.data_root, config.seed if config.resplit else config.split_seed
     return open_data(config.data, root=root, images=config.images, seed=seed, **config.data_options)
 
@@ -217,13 +215,13 @@ def read_images(data: ImageData, ids: Sequence[str]) -> list[Pixels]:
 
 
 def whereabouts(name: str) -> str:
-    """Say where a picture lies that shows images of the data."""
+    """Return where to find a picture that shows images of the data."""
     full, small = PICTURES[False], PICTURES[True]
-    return f"The picture, `{name}.png`, lies in `{full}` (of the small version in `{small}`) below `--out`"
+    return f"The picture `{name}.png` is in `{full}` (small version: `{small}`) below `--out`"
 
 
 class ExampleRow(NamedTuple):
-    """A line of the picture: what it is of, images in green frames and images in red ones."""
+    """A row of the picture: its title, images in green frames and images in red frames."""
 
     title: str
     found: Sequence[Pixels]
@@ -231,7 +229,7 @@ class ExampleRow(NamedTuple):
 
 
 def draw_examples(rows: Sequence[ExampleRow], heads: tuple[str, str], path: Path) -> None:
-    """Draw examples, a row for each label: on the left those found, in green frames, then those lost, in red."""
+    """Draw one row of examples for each label: found ones on the left in green frames, lost ones in red."""
     from matplotlib.figure import Figure
 
     height, width = next((image.shape[:2] for row in rows for image in (*row.found, *row.lost)), (1, 1))

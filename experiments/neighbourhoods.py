@@ -1,4 +1,4 @@
-"""Where classes lie in feature space: rare samples among frequent ones, and maps of both in two dimensions."""
+"""Neighbourhoods in feature space: rare samples among frequent ones, and maps of both in two dimensions."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from rectifier.training.run.folder import Run
 
 NEIGHBOURS = 10
 ROLES = ("Maj-1", "Maj-2", "Min-1")
-"""The classes that are drawn, as the paper calls them: the two most frequent and the rarest."""
+"""The paper's names of the classes that are drawn: the two most frequent and the rarest."""
 
-_CHUNK = 512  # samples whose distances to all others are in memory together
-_PERPLEXITY = 30.0  # scikit-learn's, where there are samples enough
-# Of the roles: two light colours that differ for people of any colour vision, and the rare class dark among them.
+_PERPLEXITY = 30.0  # scikit-learn's default, if there are enough samples
+# Two light colours that differ for any colour vision, and a dark one for the rare class.
 _STYLES = (("o", COLOURS[4]), ("s", COLOURS[5]), ("^", INK))
 
 
 def compare_neighbourhoods(
     runs: Mapping[str, Sequence[Run]], imbalanced: str, data_root: str | None = None
 ) -> dict[str, Any]:
-    """Return, as values for JSON, how test images of rare classes lie among frequent ones in the features of some runs.
+    """Measure how far test images of rare classes are among frequent ones in feature space, as values for JSON.
 
-    Which classes are rare is read off the training images of the runs called ``imbalanced``, and is the same for all;
-    of equally rare classes the later is taken. Three classes are looked at alone (``ROLES``), then all of them, where
-    the rarest third is held against the most frequent third. Maps are of each row's first run.
+    The training images of the runs called ``imbalanced`` decide which classes are rare; of equally rare classes the
+    last is taken. First three classes are compared (``ROLES``), then the rarest third with the most frequent third of
+    all classes. Maps show each row's first run.
     """
     classes = _Classes.of(runs[imbalanced][0])
     return {
@@ -50,7 +49,7 @@ def compare_neighbourhoods(
 
 @dataclass(frozen=True)
 class _Classes:
-    """Which classes are looked at, by their numbers."""
+    """The classes that are compared, by their numbers."""
 
     drawn: tuple[int, ...]  # in the order of ROLES
     rare: tuple[int, ...]
@@ -70,7 +69,7 @@ class _Classes:
             drawn,
             rare=tuple(order[-third:]),
             frequent=tuple(order[:third]),
-            neighbours=min(NEIGHBOURS, max(1, rarest - 1)),  # no more than a class that keeps together can have
+            neighbours=min(NEIGHBOURS, max(1, rarest - 1)),  # at most as many as the rarest class has
             described={r: {"name": names[c], "images": int(counts[c])} for r, c in zip(ROLES, drawn, strict=True)},
         )
 
@@ -94,7 +93,7 @@ def _measures(runs: Sequence[Run], classes: _Classes, data_root: str | None) -> 
 
 
 def _map(run: Run, classes: _Classes, data_root: str | None) -> dict[str, dict[str, list[float]]]:
-    """Return the places of the drawn classes' samples by role."""
+    """Return the positions of the drawn samples by role."""
     few, own = _of_classes(*features_of(run, data_root), classes.drawn)
     places = plane(few)
     by_role = {role: places[own == c].T.tolist() for role, c in zip(ROLES, classes.drawn, strict=True)}
@@ -113,14 +112,14 @@ def _short(values: Sequence[float]) -> list[float]:
 def features_of(run: Run, data_root: str | None = None) -> tuple[Tensor, Tensor]:
     """Return features ``(N, D)`` and targets ``(N,)`` of a run's test images, of the first label.
 
-    Where features were not saved, the network looks at the images once more, from ``data_root`` if it is given.
+    If features were not saved, the network computes them again, with images from ``data_root`` if given.
     """
     saved = run.predictions("test")
-    features = _seen_again(run, data_root) if saved.features is None else saved.features
+    features = _recomputed(run, data_root) if saved.features is None else saved.features
     return columns.of_label(features, 0), saved.targets[:, 0]
 
 
-def _seen_again(run: Run, data_root: str | None) -> Tensor:
+def _recomputed(run: Run, data_root: str | None) -> Tensor:
     config = replace(run.config, data_root=data_root or run.config.data_root, devices=1, nodes=1)
     fabric = make_fabric(engine_options(config), alone=True)
     [job] = open_jobs([RunSpec(str(run.path), config, run.path)])
@@ -128,14 +127,17 @@ def _seen_again(run: Run, data_root: str | None) -> Tensor:
     return cast(Tensor, features)
 
 
-def overwhelmed_share(features: Tensor, minority: Tensor, majority: Tensor, k: int = NEIGHBOURS) -> float:
+def overwhelmed_share(
+    features: Tensor, minority: Tensor, majority: Tensor, k: int = NEIGHBOURS, *, chunk: int = 512
+) -> float:
     """Return the share of minority samples more than half of whose k nearest other samples are majority samples.
 
     Args:
-        features: ``(N, D)``; the distance is Euclid's. Of equally distant samples the lower number is nearer.
+        features: ``(N, D)``, compared by Euclidean distance. Of equally distant samples the first is nearer.
         minority: mask ``(N,)``.
-        majority: mask ``(N,)``; what is neither is a neighbour too, that counts for nobody.
-        k: neighbours that are looked at.
+        majority: mask ``(N,)``; samples of neither mask are neighbours, too, and count for neither.
+        k: number of neighbours.
+        chunk: number of samples whose distances to all others are in memory at once.
 
     >>> features, minority = torch.tensor([[0.0], [1.0], [9.0], [10.0], [11.0]]), torch.tensor([1, 1, 0, 0, 1]).bool()
     >>> round(overwhelmed_share(features, minority, ~minority, k=1), 3)
@@ -150,17 +152,17 @@ def overwhelmed_share(features: Tensor, minority: Tensor, majority: Tensor, k: i
         ]
     )
     overwhelmed, places = 0, features.double()
-    for chunk in rows.split(_CHUNK):
-        # By differences, which keeps equal distances equal.
-        distances = torch.cdist(places[chunk], places, compute_mode="donot_use_mm_for_euclid_dist")
-        distances[torch.arange(len(chunk)), chunk] = torch.inf  # no sample is its own neighbour
+    for some in rows.split(chunk):
+        # Computed from differences, so that equal distances stay equal.
+        distances = torch.cdist(places[some], places, compute_mode="donot_use_mm_for_euclid_dist")
+        distances[torch.arange(len(some)), some] = torch.inf  # no sample is its own neighbour
         nearest = distances.sort(dim=1, stable=True).indices[:, :k]
         overwhelmed += int((2 * majority[nearest].sum(1) > k).sum())
     return overwhelmed / len(rows)
 
 
 def mean_silhouette(features: Tensor, classes: Tensor, minority: int) -> float:
-    """Return the mean silhouette of a class's samples: 1 where they lie together, far from others, below 0 among them.
+    """Return the mean silhouette of a class: 1 if its samples are together and far from others, below 0 if among them.
 
     >>> features, classes = torch.tensor([[0.0], [1.0], [100.0], [101.0]]), torch.tensor([0, 0, 1, 1])
     >>> round(mean_silhouette(features, classes, 1), 2)
@@ -173,10 +175,10 @@ def mean_silhouette(features: Tensor, classes: Tensor, minority: int) -> float:
 
 
 def plane(features: Tensor, seed: int = 0) -> Tensor:
-    """Return places ``(N, 2)`` by t-SNE: what is near in the features is near there; large distances mean little."""
+    """Return positions ``(N, 2)`` by t-SNE, which keeps near samples near; large distances mean little."""
     from sklearn.manifold import TSNE  # type: ignore[import-untyped]
 
-    if bool((features == features[0]).all()):  # a network that looks at nothing
+    if bool((features == features[0]).all()):  # a network with constant features
         return torch.zeros(len(features), 2)
     perplexity = min(_PERPLEXITY, (len(features) - 1) / 3)
     places = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(features.double().numpy())
@@ -212,6 +214,6 @@ def draw_maps(found: Mapping[str, Any], path: Path) -> None:
 
 
 def _caption(measures: Mapping[str, Mapping[str, float]]) -> str:
-    """Say in numbers what the map of the first seed shows."""
+    """Return the measures of the first seed's map as text."""
     among, silhouette = (next(iter(measures[name].values())) for name in ("overwhelmed", "silhouette"))
     return f"{among:.0%} of Min-1 among the others, silhouette {silhouette:.2f}"

@@ -1,4 +1,4 @@
-"""Shared by the tests of outcomes."""
+"""Shared by the tests of results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rectifier.evaluation.scoring import RULES
-from rectifier.reproduce import Cell, Experiment, Outcome
+from rectifier.reproduce import Cell, Experiment, ExperimentResult
 
 Where = tuple[str, str]
 
@@ -47,7 +47,7 @@ def made_record(
     }
 
 
-def made_outcome(
+def made_result(
     cells: Sequence[Cell],
     seeds: Mapping[Where, Sequence[int]] | int = 4,
     *,
@@ -56,8 +56,8 @@ def made_outcome(
     gains: Mapping[str, float] | None = None,
     luck: int = 0,
     **settings: Any,
-) -> Outcome:
-    """Make an outcome of random records; ``gains`` are added to the scores of a row."""
+) -> ExperimentResult:
+    """Make an result of random records; ``gains`` are added to the scores of a row."""
     draw = random.Random(luck)
     wanted = {(c.row, c.column): range(seeds) if isinstance(seeds, int) else seeds[c.row, c.column] for c in cells}
     records = {
@@ -65,4 +65,4 @@ def made_outcome(
         for (row, column), numbers in wanted.items()
     }
     experiment = Experiment("A title", "A source", "About it.", show=lambda _: "", cells=cells, **settings)
-    return Outcome("made", experiment, records, {}, {}, folder)
+    return ExperimentResult("made", experiment, records, {}, {}, folder)
