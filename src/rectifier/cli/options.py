@@ -32,7 +32,7 @@ ReaderSeed = Annotated[int | None, Option(help=SETTINGS["split_seed"].help)]
 _READER = "Set an option of the data reader, such as missing=NA. Repeatable. docs/data.md lists all."
 ReaderSet = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_READER)]
 Together = Annotated[int | None, Option(help="Runs to train at the same time on one GPU. \\[default: 8; 1 on a CPU]")]
-Every = Annotated[bool, Option("--all", help="Show every label and class.")]
+Every = Annotated[bool, Option("--all", help="Show every label or class.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON only.")]
 
 

@@ -33,10 +33,12 @@ def reproduce(
     quick: bool = Option(False, "--quick", help="Run a small version on generated data, in seconds."),
     out: Path = Option(Path("reproduced"), metavar="DIR", help="Folder for the runs."),
     results: Path | None = Option(
-        None, metavar="DIR", help="Folder for results. \\[default: results of the checkout; OUT/quick with --quick]"
+        None,
+        metavar="DIR",
+        help="Folder for NAME.json, NAME.md and figures. \\[default: results of the checkout; OUT/quick with --quick]",
     ),
     only: list[str] | None = Option(
-        None, metavar="TEXT", help="Train only cells with TEXT in row or column. Repeatable."
+        None, metavar="TEXT", help="Train only cells with TEXT in their row or column. Repeatable."
     ),
     show: bool = Option(False, "--show", help="Train nothing. Show the recorded results and rewrite their pages."),
     again: bool = Option(False, "--again", help="Retrain runs that are already recorded."),
