@@ -7,10 +7,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import rectifier
+from rectifier import training
 
 
 def typed_imports() -> dict[str, str]:
@@ -33,11 +35,17 @@ def test_type_checkers_see_the_names_that_are_there() -> None:
     assert set(typed) <= set(dir(rectifier))
 
 
-def test_an_unknown_name() -> None:
-    with pytest.raises(AttributeError, match="module 'rectifier' has no attribute 'Confg'"):
-        rectifier.Confg  # noqa: B018
+def test_names_of_training_are_those_it_lists() -> None:
+    for name in training.__all__:
+        assert getattr(training, name).__module__.startswith("rectifier.training.")
+
+
+@pytest.mark.parametrize("package", [rectifier, training])
+def test_an_unknown_name(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Confg'"):
+        package.Confg  # noqa: B018
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    code = "import sys, rectifier; assert not {'torch', 'numpy', 'pandas'} & set(sys.modules); rectifier.quiet"
+    code = "import sys, rectifier.training.settings as _; assert not {'torch', 'numpy', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -15,7 +15,6 @@ import typer
 import rectifier
 from helpers.command_line import PROGRAM, Photos, refuse, run
 from rectifier.cli.app import VERBS, app
-from rectifier.data.dataset import ImageData
 
 
 def test_every_verb_and_option_has_a_help_text() -> None:
@@ -24,6 +23,10 @@ def test_every_verb_and_option_has_a_help_text() -> None:
     for name, command in commands.items():
         assert command.help, name
         assert not [one.name for one in command.params if not one.help and one.name != "help"], name
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rectifier.data.sources.open_data", Mock(side_effect=error))
 
 
 def test_version() -> None:
@@ -46,10 +49,7 @@ def test_version() -> None:
     ],
 )
 def test_errors_of_the_user(error: Exception, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(spec: str, **options: Any) -> ImageData:
-        raise error
-
-    monkeypatch.setattr("rectifier.data.sources.open_data", fail)
+    fail_with(error, monkeypatch)
     result = run("profile", "--data", "x")
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", message)
     assert run("--traceback", "profile", "--data", "x").exception is error
@@ -57,18 +57,12 @@ def test_errors_of_the_user(error: Exception, message: str, monkeypatch: pytest.
 
 
 def test_errors_of_ours_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(spec: str, **options: Any) -> ImageData:
-        raise KeyError("a bug")
-
-    monkeypatch.setattr("rectifier.data.sources.open_data", fail)
+    fail_with(KeyError("a bug"), monkeypatch)
     assert isinstance(run("profile", "--data", "x").exception, KeyError)
 
 
 def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(spec: str, **options: Any) -> ImageData:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("rectifier.data.sources.open_data", interrupt)
+    fail_with(KeyboardInterrupt(), monkeypatch)
     result = run("profile", "--data", "x")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "Interrupted. Finished work is saved; run the same command again to continue.\n"
@@ -81,10 +75,7 @@ def test_a_misspelt_verb_is_answered_with_the_nearest() -> None:
 
 
 def test_a_closed_pipe_is_no_error_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(spec: str, **options: Any) -> ImageData:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-    monkeypatch.setattr("rectifier.data.sources.open_data", fail)
+    fail_with(BrokenPipeError(errno.EPIPE, "Broken pipe"), monkeypatch)
     result = run("profile", "--data", "x")
     assert (result.exit_code, result.output) == (1, "")
 
@@ -112,15 +103,15 @@ print("code", code, "heavy", *sorted(heavy & set(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("verb", ["", *VERBS])
-def test_help_imports_nothing_heavy(verb: str) -> None:
-    arguments = [*filter(None, [verb]), "--help"]
+@pytest.mark.parametrize("command", ["--help", *(f"{verb} --help" for verb in VERBS), "list settings"])
+def test_help_imports_nothing_heavy(command: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", HELP, *arguments], capture_output=True, text=True, encoding="utf-8", timeout=60
+        [sys.executable, "-c", HELP, *command.split()], capture_output=True, text=True, encoding="utf-8", timeout=60
     )
     *shown, last = result.stdout.splitlines()
     assert last == "code 0 heavy", result.stderr
-    assert any("Usage: rectifier" in line and verb in line for line in shown)
+    expected = "epochs" if command == "list settings" else f"Usage: rectifier {command.removesuffix('--help')}"
+    assert any(expected in line for line in shown)
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "compare"])

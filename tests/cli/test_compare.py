@@ -22,7 +22,7 @@ from rectifier.training.run.folder import Run
         ("ce, crl:eta=0.5", ["ce", "crl:eta=0.5"]),
         ("lmle:margins=0.1,0.2,.3:rounds=2,ce", ["lmle:margins=0.1,0.2,.3:rounds=2", "ce"]),
         ("crl:alpha=0.5,1e-3,", ["crl:alpha=0.5,1e-3"]),
-        ("ce,0.5", ["ce", "0.5"]),  # not a method, which is reported later
+        ("ce,0.5", ["ce,0.5"]),  # not a method, which is reported later
     ],
 )
 def test_a_list_of_methods_may_have_options_that_are_lists(given: str, names: list[str]) -> None:

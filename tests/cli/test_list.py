@@ -7,12 +7,12 @@ import json
 import pytest
 
 from helpers.command_line import refuse, succeed
-from rectifier._base.settings import SETTINGS
 from rectifier.cli.list import KINDS
 from rectifier.data.sources import SOURCES
 from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
 from rectifier.training import presets
+from rectifier.training.settings import SETTINGS
 
 
 def test_list_has_everything_there_is_to_choose_from() -> None:

@@ -22,9 +22,6 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("RECTIFIER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "400")  # nothing is wrapped
-    for name in ("RECTIFIER_DATA", "RECTIFIER_QUIET", "RECTIFIER_TRACEBACK", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

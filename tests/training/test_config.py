@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from helpers.configs import CHANGED, changed
-from rectifier._base.settings import SETTINGS
 from rectifier.methods import METHODS, Part
 from rectifier.training.config import Config
+from rectifier.training.settings import SETTINGS
 
 # Saved and replayed
 
@@ -112,11 +112,7 @@ def test_every_field_can_be_set_from_text_and_as_a_value(name: str) -> None:
         ("lr", "fast", "Expected lr to be a number above 0, but got 'fast'"),
         ("lr", "nan", "Expected lr to be a number above 0, but got nan"),
         ("milestones", "0.5,late", "Expected milestones to be fractions of the training"),
-        (
-            "method_options",
-            "eta=1",
-            "method_options to be a mapping of option names to values, but got 'eta=1'",
-        ),
+        ("method_options", "eta=1", "method_options to be a mapping of option names to values, but got 'eta=1'"),
     ],
 )
 def test_text_that_a_field_does_not_take(key: str, text: str, message: str) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from helpers.configs import CHANGED, changed
-from rectifier._base.settings import SETTINGS
 from rectifier.data.decode import FITS
 from rectifier.training.config import Config
 from rectifier.training.presets import PRESETS, preset
+from rectifier.training.settings import SETTINGS
 
 BAD: dict[str, list[Any]] = {
     "data": ["", None, 5],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,15 +52,23 @@ def _complain(error: Exception) -> None:
     Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), lines), soft_wrap=True)
 
 
-def show(result: Any, as_json: bool, view: Callable[[int], Any]) -> None:
-    """Print a result to stdout: as JSON, or as what ``view`` makes of it at a terminal's width."""
+def show(view: Any, result: Any = None, *, as_json: bool = False) -> None:
+    """Print a view of a result to stdout, or the result as JSON. A function that makes the view gets the width."""
     from rich.console import Console
 
+    screen = Console(highlight=False)
     if as_json:
         typer.echo(json.dumps(result, allow_nan=False, indent=1))
     else:
-        screen = Console(highlight=False)
-        screen.print(view(screen.width))
+        screen.print(view(screen.width) if callable(view) else view)
+
+
+def require_choice(option: str, value: str, valid: Sequence[str]) -> None:
+    """Refuse a value that is not one of a few names, and suggest the nearest."""
+    if value not in valid:  # else nothing heavy is imported
+        from rectifier._base import check
+
+        raise ValueError(check.choice(option, value, valid))
 
 
 @contextmanager
@@ -69,6 +77,7 @@ def with_resume_hint(*runs: Path, is_new: bool = False) -> Iterator[None]:
 
     ``is_new`` if a run starts in its folder. Without runs, the same command resumes the work.
     """
+    from rectifier.training import BusyError
     from rectifier.training.engine.interrupt import Stopped
 
     taken = is_new and any(run.is_file() or (run.is_dir() and any(run.iterdir())) for run in runs)
@@ -78,21 +87,17 @@ def with_resume_hint(*runs: Path, is_new: bool = False) -> Iterator[None]:
         again = f"Run the same command again{'.' if runs else ' to resume.'}"
         console.say(" ".join([str(stopped) or "Interrupted.", *(_resume_commands(runs) or [again])]))
         raise typer.Exit(128 + getattr(stopped, "number", 2)) from None
+    except BusyError as error:
+        error.add_note("Wait until it is finished, or choose another folder with --out.")
+        raise
+    except FloatingPointError as error:
+        replay = "".join(f"rectifier train --config {shlex.quote(str(run / 'config.json'))} " for run in runs)
+        error.add_note(f"Try a smaller learning rate or clipped gradients: {replay}--lr RATE --set clip=1 --out DIR")
+        raise
     except Exception as error:
-        for hint in _hints(error, runs, taken):
+        for hint in [*(["Choose another folder with --out."] if taken else []), *_resume_commands(runs)]:
             error.add_note(hint)
         raise
-
-
-def _hints(error: Exception, runs: Sequence[Path], taken: bool) -> list[str]:
-    from rectifier.training import BusyError
-
-    if isinstance(error, BusyError):
-        return ["Wait until it is finished, or choose another folder with --out."]
-    if isinstance(error, FloatingPointError):
-        replay = [f"rectifier train --config {shlex.quote(str(run / 'config.json'))} " for run in runs]
-        return [f"Try a smaller learning rate or clipped gradients: {''.join(replay)}--lr RATE --set clip=1 --out DIR"]
-    return [*(["Choose another folder with --out."] if taken else []), *_resume_commands(runs)]
 
 
 def _resume_commands(runs: Sequence[Path]) -> list[str]:
@@ -128,8 +133,6 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _everywhere(
     version: bool = Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
-    traceback: bool = Option(
-        False, "--traceback", envvar="RECTIFIER_TRACEBACK", help="Show the traceback of an error."
-    ),
+    traceback: bool = Option(False, "--traceback", envvar="RECTIFIER_TRACEBACK", help="Show tracebacks of errors."),
 ) -> None:
     pass

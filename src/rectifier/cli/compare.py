@@ -11,58 +11,51 @@ from typer import Argument, Option
 
 from rectifier._base import console
 from rectifier.cli import options
-from rectifier.cli.app import app, show, with_resume_hint
+from rectifier.cli.app import require_choice, show, with_resume_hint
 
 
-@app.command(
-    epilog="Examples:\n\n"
-    "[bold]rectifier compare runs/*[/]\n\n"
-    "[bold]rectifier compare --data digits --network mlp --methods ce,crl:eta=0.5 --out comparison[/]"
+@options.verb(
+    "compare runs/*",
+    "compare --data digits --network mlp --methods ce,crl:eta=0.5 --out comparison",
+    settings=options.RUN_SETTINGS,
+    panel="Settings of the runs",
 )
-@options.takes_settings(*options.RUN_SETTINGS, panel="Settings of the runs")
 def compare(
     context: typer.Context,
-    given: dict[str, Any],
-    runs: list[Path] | None = Argument(
-        None, metavar="[RUN...]", help="Folders of finished runs. Without any, runs are trained."
-    ),
+    runs: list[Path] | None = Argument(None, metavar="[RUN...]", help="Finished runs. Without any, runs are trained."),
     out: Path | None = Option(None, metavar="DIR", help="Folder for runs, tables and figures."),
-    methods: str | None = Option(
-        None, help="Methods, separated by commas, with options as in crl:eta=0.5. \\[default: ce,crl]"
-    ),
+    methods: str = Option("ce,crl", help="Methods, separated by commas, with options as in crl:eta=0.5."),
     seeds: int = Option(3, help="Number of seeds per method."),
     seed: int = Option(0, help="First seed."),
     resplit: bool = Option(False, "--resplit", help="Draw a new split for each seed."),
     together: options.Together = None,
     baseline: str | None = Option(None, help="Group to compare against. \\[default: ce]"),
     rule: str = Option(
-        "argmax",
-        help="Decision rule used in the per-label tables: argmax, prior, tuned, or preferred"
-        " (each run's best on validation).",
+        "argmax", help="Decision rule of the tables per label: argmax, prior, tuned or preferred (best on validation)."
     ),
     preset: options.PresetName = None,
     config: options.ConfigFile = None,
     settings: options.Set = None,
     as_json: options.AsJson = False,
-    every: bool = Option(False, "--all", help="Show every label or class."),
+    every: options.Every = False,
+    **given: Any,
 ) -> None:
     """Compare runs: means with 95 % intervals, and differences paired by seed. Train missing runs."""
-    from rectifier._base import check
     from rectifier.report.comparison import COMPARED, compare_runs
     from rectifier.training import many as suite
     from rectifier.training.engine.devices import is_first_process
 
-    check.raise_all([check.choice("--rule", rule, COMPARED)])
+    require_choice("--rule", rule, COMPARED)
     if runs:
-        if others := options.other_options(context, but=("runs", "out", "baseline", "rule", "as_json", "every")):
-            raise ValueError(f"Finished runs keep their settings. Remove {others[0]}, or the folders of the runs.")
+        kept = "Finished runs keep their settings. Remove {}, or the folders of the runs."
+        options.refuse_others(context, "runs out baseline rule as_json every", kept)
         with with_resume_hint(*runs):
             result = compare_runs(runs, baseline)
     else:
         if out is None:
             raise ValueError("Give --out: a folder for runs, tables and figures. Or give the folders of finished runs.")
         first = options.build_config(given, preset, config, settings)
-        planned = suite.plan(first, split_methods(methods or "ce,crl"), range(seed, seed + seeds), out, resplit=resplit)
+        planned = suite.plan(first, split_methods(methods), range(seed, seed + seeds), out, resplit=resplit)
         with with_resume_hint():
             found = suite.train_missing(planned, together)
         if not is_first_process():
@@ -77,14 +70,8 @@ def split_methods(given: str) -> list[str]:
     >>> split_methods("ce, lmle:margins=0.1,0.2:rounds=2")
     ['ce', 'lmle:margins=0.1,0.2:rounds=2']
     """
-    pieces = [piece.strip() for piece in given.split(",") if piece.strip()]
-    names: list[str] = []
-    for piece in pieces:
-        if names and "=" in names[-1] and re.fullmatch(r"[-+.\d]+(e[-+]?\d+)?(:.*)?", piece):
-            names[-1] += f",{piece}"
-        else:
-            names.append(piece)
-    return names
+    names = re.split(r",(?!\s*[-+.\d]+(?:e[-+]?\d+)?\s*(?:[:,]|$))", given)
+    return [name.strip() for name in names if name.strip()]
 
 
 def show_comparison(result: Any, out: Path | None, as_json: bool, every: bool, rule: str) -> None:
@@ -93,9 +80,8 @@ def show_comparison(result: Any, out: Path | None, as_json: bool, every: bool, r
     from rectifier.report.comparison.tables import write_tables
     from rectifier.report.comparison.view import view
 
-    show(
-        result.as_dict() if as_json else None, as_json, lambda width: view(result, width=width, every=every, rule=rule)
-    )
+    plain = result.as_dict() if as_json else None
+    show(lambda width: view(result, width=width, every=every, rule=rule), plain, as_json=as_json)
     if out is not None:
         written = [*write_tables(result, out), *draw(result, out, rule=rule)]
         console.say(f"Written to {out}: {', '.join(path.name for path in written)}")

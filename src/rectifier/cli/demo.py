@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typer import Option
 
-from rectifier.cli.app import app, with_resume_hint
+from rectifier.cli.app import show, with_resume_hint
 from rectifier.cli.compare import show_comparison
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from rectifier.report.comparison import ComparisonResult
+from rectifier.cli.options import verb
 
 SEEDS = 3
 METHODS = ("ce", "crl:eta=0.5", "over-sampling", "cost-sensitive")
@@ -28,16 +23,16 @@ EXPECTED = {
 }
 
 
-@app.command()
+@verb()
 def demo(
     out: Path = Option(Path("rectifier-demo"), metavar="DIR", help="Folder for runs, tables and figures."),
     seeds: int = Option(SEEDS, help="Number of seeds per method."),
 ) -> None:
     """Train four methods on imbalanced digits and compare them. Takes half a minute."""
     import torch
-    from rich.console import Console
 
     from rectifier.report.comparison import compare_runs
+    from rectifier.report.layout import number_table
     from rectifier.training import many as suite
     from rectifier.training.presets import preset
 
@@ -48,17 +43,11 @@ def demo(
     result = compare_runs(runs)
     show_comparison(result, out, as_json=False, every=True, rule="argmax")
     if seeds == SEEDS:
-        Console(highlight=False).print("", _next_to_expected(result))
-
-
-def _next_to_expected(result: ComparisonResult) -> Table:
-    from rich.table import Table
-
-    table = Table("Class-balanced accuracy, %", "argmax", "expected", "tuned", "expected", box=None, pad_edge=False)
-    for name, expected in EXPECTED.items():
-        cells = []
-        for rule, value in zip(("argmax", "tuned"), expected, strict=True):
-            mean = result.overall(rule, "class_balanced_accuracy")["groups"][name]["mean"]
-            cells += [f"{100 * (mean or 0):.1f}", f"{value:.1f}"]
-        table.add_row(name, *cells)
-    return table
+        table = number_table("Class-balanced accuracy, %", "argmax", "expected", "tuned", "expected")
+        for name, expected in EXPECTED.items():
+            cells = []
+            for rule, value in zip(("argmax", "tuned"), expected, strict=True):
+                mean = result.overall(rule, "class_balanced_accuracy")["groups"][name]["mean"] or 0
+                cells += [f"{100 * mean:.1f}", f"{value:.1f}"]
+            table.add_row(name, *cells)
+        show(table)

@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import json
-
-import typer
 from typer import Argument
 
-from rectifier._base.settings import SETTINGS
-from rectifier.cli.app import app
-from rectifier.cli.options import AsJson
+from rectifier.cli.app import require_choice, show
+from rectifier.cli.options import AsJson, verb
+from rectifier.training.settings import SETTINGS
 
 KINDS = ("methods", "networks", "data", "presets", "settings")
 
 
-@app.command("list", epilog="Example: [bold]rectifier list methods[/]")
+@verb("list methods")
 def list_(
     kind: str | None = Argument(None, metavar="[KIND]", help=f"One of {', '.join(KINDS)}. \\[default: all]"),
     as_json: AsJson = False,
 ) -> None:
     """List methods, networks, data sets, presets and settings, with their options and defaults."""
-    from rich.console import Console
+    from rich.console import Group
     from rich.text import Text
 
-    from rectifier._base import check
     from rectifier.report.layout import bare_table
 
     if kind is not None:
-        check.raise_all([check.choice("KIND", kind, KINDS)])
+        require_choice("KIND", kind, KINDS)
     found = {name: _entries(name) for name in ([kind] if kind else KINDS)}
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-        return
-    screen = Console(highlight=False)
-    for name, entries in found.items():
+    tables = []
+    for title, entries in found.items():
         table = bare_table()
-        table.add_column(name.capitalize(), no_wrap=True)
-        table.add_column("")
-        for one, about in entries.items():
-            table.add_row(Text(one), Text(about))
-        screen.print(table, "")
+        table.add_column(title.capitalize(), no_wrap=True)
+        for name, about in entries.items():
+            table.add_row(Text(name), Text(about))
+        tables.append(Group(table, ""))
+    show(Group(*tables), found, as_json=as_json)
 
 
 def _entries(kind: str) -> dict[str, str]:
     """Return the names of one kind, each with a line about it; options or the default follow in brackets."""
+    if kind == "settings":  # before the imports of torch
+        return {name: _with(setting.help, setting.default_text) for name, setting in SETTINGS.items()}
     from rectifier.data.sources import SOURCES, source_options
     from rectifier.methods import METHODS
     from rectifier.networks.registry import NETWORKS, network_options
@@ -56,9 +51,7 @@ def _entries(kind: str) -> dict[str, str]:
         return {**own, "timm:NAME, torchvision:NAME": "any network of these libraries, if installed"}
     if kind == "data":
         return {name: _with(source.about, ", ".join(source_options(name))) for name, source in SOURCES.items()}
-    if kind == "presets":
-        return {name: preset.about for name, preset in PRESETS.items()}
-    return {name: _with(setting.help, setting.default_text) for name, setting in SETTINGS.items()}
+    return {name: preset.about for name, preset in PRESETS.items()}
 
 
 def _with(about: str, bracketed: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from rectifier._base.settings import SETTINGS
+from rectifier.cli.app import app
+from rectifier.training.settings import SETTINGS
 
 if TYPE_CHECKING:
     from rectifier.training.config import Config
@@ -32,29 +32,30 @@ ReaderSeed = Annotated[int | None, Option(help=SETTINGS["split_seed"].help)]
 _READER = "Set an option of the data reader, such as missing=NA. Repeatable. docs/data.md lists all."
 ReaderSet = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_READER)]
 Together = Annotated[int | None, Option(help="Runs to train at the same time on one GPU. \\[default: 8; 1 on a CPU]")]
+Every = Annotated[bool, Option("--all", help="Show every label or class.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON only.")]
 
 
-def takes_settings(
-    *names: str, required: str = "", panel: str | None = None
+def verb(
+    *examples: str, settings: tuple[str, ...] = (), required: str = "", panel: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each of these settings. It receives those on the command line as ``given``."""
+    """Add a function to the command line, with examples below its help and an option for each of these settings.
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def wrapped(**arguments: Any) -> None:
-            values = {name: arguments.pop(name) for name in names}
-            command(**arguments, given={name: value for name, value in values.items() if value is not None})
+    It receives the settings as ``**given``; those that are not on the command line are None.
+    """
+    lines = [f"[bold]rectifier {example}[/]" for example in examples]
+    epilog = "\n\n".join(["Examples:", *lines]) if lines[1:] else "".join(f"Example: {line}" for line in lines)
 
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
-        parameters = [*(_setting_option(name, name == required, panel) for name in SETTINGS if name in names), *own]
-        wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    def added(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        parameters = [*(_setting_option(name, name == required, panel) for name in SETTINGS if name in settings), *own]
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
         )
-        wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
-        return wrapped
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return app.command(command.__name__.strip("_"), epilog=epilog)(command)
 
-    return decorated
+    return added
 
 
 def _setting_option(name: str, required: bool, panel: str | None) -> inspect.Parameter:
@@ -70,14 +71,12 @@ def _setting_option(name: str, required: bool, panel: str | None) -> inspect.Par
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
-def other_options(context: typer.Context, but: tuple[str, ...]) -> list[str]:
-    """Return the options on the command line, except some; those that the environment sets do not count."""
-    return [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name not in but
-        and getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
-    ]
+def refuse_others(context: typer.Context, allowed: str, message: str) -> None:
+    """Refuse other options than those allowed on the command line; the environment may set any."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in allowed.split() and source is not None and source.name == "COMMANDLINE":
+            raise ValueError(message.format(parameter.opts[0]))
 
 
 def build_config(given: dict[str, Any], preset: str | None, file: Path | None, settings: list[str] | None) -> Config:
@@ -85,7 +84,7 @@ def build_config(given: dict[str, Any], preset: str | None, file: Path | None, s
     from rectifier.training import presets
     from rectifier.training.config import Config
 
-    overrides = {**given, **parsed_settings(settings)}
+    overrides = {name: value for name, value in given.items() if value is not None} | parsed_settings(settings)
     if preset and file:
         raise ValueError("Give either --preset or --config, not both.")
     if preset:
@@ -103,13 +102,11 @@ def open_described(given: dict[str, Any], seed: int | None, settings: list[str] 
     """Open the data that a command line describes."""
     from rectifier.data import sources
 
-    options: dict[str, Any] = parsed_settings(settings)
+    options: dict[str, Any] = {"images": given["images"], "seed": seed, **parsed_settings(settings)}
     for key, flag in {"spec": "--data", "root": "--data-root"}.items():
         if key in options:
             raise ValueError(f"{key} is not an option of the reader. Give it as {flag}.")
-    either: dict[str, Any] = {"images": given.get("images"), "seed": seed}  # these may come either way
-    either |= {key: sources.literal(options.pop(key)) for key in ("images", "seed") if key in options}
-    return sources.open_data(given["data"], root=given.get("data_root"), **either, **options)
+    return sources.open_data(given["data"], root=given["data_root"], **options)
 
 
 def parsed_settings(settings: list[str] | None) -> dict[str, str]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from rectifier._base import console
-from rectifier._base.settings import SETTINGS
-from rectifier.cli.app import app, with_resume_hint
-from rectifier.cli.options import RunFolder
+from rectifier.cli.app import with_resume_hint
+from rectifier.cli.options import RunFolder, verb
+from rectifier.training.settings import SETTINGS
 
 
-@app.command(epilog="Example: [bold]rectifier predict runs/first photos/ --out predictions.csv[/]")
+@verb("predict runs/first photos/ --out predictions.csv")
 def predict(
     run: RunFolder,
     images: Annotated[
@@ -23,9 +23,7 @@ def predict(
     out: Path | None = Option(None, metavar="FILE", help="CSV file to write. \\[default: stdout]"),
     rule: str | None = Option(None, help="Decision rule: argmax, prior or tuned. \\[default: the best on validation]"),
     root: Path | None = Option(None, "--images", metavar="DIR", help=SETTINGS["images"].help),
-    calibrated: bool = Option(
-        False, "--calibrated", help="Calibrate probabilities with temperatures fitted on validation."
-    ),
+    calibrated: bool = Option(False, "--calibrated", help="Calibrate probabilities with temperatures from validation."),
     batch_size: int = Option(256, help="Images per batch."),
     accelerator: str = Option("auto", help=SETTINGS["accelerator"].help),
 ) -> None:
@@ -34,9 +32,10 @@ def predict(
 
     if out is not None:
         check_writable(out)
-    options: dict[str, Any] = {"rule": rule, "root": root, "calibrated": calibrated}
     with with_resume_hint(run):
-        table = predict_images(run, images, batch_size=batch_size, device=accelerator, **options)
+        table = predict_images(
+            run, images, rule=rule, root=root, batch_size=batch_size, device=accelerator, calibrated=calibrated
+        )
     console.say(f"Decision rule: {table.rule}, {table.why}.")
     for name, reason in table.unreadable:
         console.say(f"Unreadable image: {name} ({reason})")

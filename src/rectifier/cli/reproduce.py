@@ -12,26 +12,23 @@ import typer
 from typer import Argument, Option
 
 from rectifier._base import console
-from rectifier.cli.app import app, with_resume_hint
-from rectifier.cli.options import Together, takes_settings
+from rectifier.cli.app import show as display
+from rectifier.cli.app import with_resume_hint
+from rectifier.cli.options import Together, verb
 
 if TYPE_CHECKING:
     from rectifier.reproduce.experiment import Experiment
     from rectifier.reproduce.work import Request
 
 
-@app.command(
-    epilog="Examples:\n\n"
-    "[bold]rectifier reproduce[/] lists the experiments\n\n"
-    "[bold]rectifier reproduce celeba --quick[/]\n\n"
-    "[bold]rectifier reproduce cifar100-imbalanced --data-root data[/]"
+@verb(
+    "reproduce[/] lists the experiments[bold]",
+    "reproduce celeba --quick",
+    "reproduce cifar100-imbalanced --data-root data",
+    settings=("data_root", "accelerator", "step"),
 )
-@takes_settings("data_root", "accelerator", "step")
 def reproduce(
-    given: dict[str, Any],
-    names: list[str] | None = Argument(
-        None, metavar="NAME", help="Experiments to reproduce, or all. Without any, list them."
-    ),
+    names: list[str] | None = Argument(None, metavar="NAME", help="Experiments, or all. Without any, list them."),
     seeds: int | None = Option(None, help="Number of seeds per table cell. \\[default: the experiment's, at least 3]"),
     quick: bool = Option(False, "--quick", help="Run a small version on generated data, in seconds."),
     out: Path = Option(Path("reproduced"), metavar="DIR", help="Folder for the runs."),
@@ -46,14 +43,14 @@ def reproduce(
     show: bool = Option(False, "--show", help="Train nothing. Show the recorded results and rewrite their pages."),
     again: bool = Option(False, "--again", help="Retrain runs that are already recorded."),
     together: Together = None,
-    experiments: Path | None = Option(
-        None, metavar="DIR", help="Folder of the experiments. \\[default: the checkout's]"
-    ),
+    experiments: Path | None = Option(None, metavar="DIR", help="Folder of experiments. \\[default: the checkout's]"),
+    **given: Any,
 ) -> None:
     """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""
     from rectifier._base import check
+    from rectifier.report.layout import bare_table
     from rectifier.reproduce import find_experiments, load_experiment
-    from rectifier.reproduce.work import Request, only_what_each_has
+    from rectifier.reproduce.work import Request
 
     there = find_experiments(experiments)
     # Results go to the current folder, or next to the checkout's own experiments if those are run from elsewhere.
@@ -61,17 +58,22 @@ def reproduce(
     if not names:
         if quick or show or again or only:
             raise ValueError("Give NAME: an experiment, or all. List them with: rectifier reproduce")
-        _list({name: load_experiment(name, experiments) for name in there})
+        table = bare_table()
+        for head in ("Experiment", "What it shows", "Source"):
+            table.add_column(head, overflow="fold")
+        for name in there:
+            experiment = load_experiment(name, experiments)
+            table.add_row(name, experiment.title, experiment.source)
+        display(table)
         return
-    check.raise_all(
-        check.that(option, number, "a positive integer", number is None or check.is_count(number))
-        for option, number in {"--seeds": seeds, "--together": together}.items()
-    )
+    numbers = {"--seeds": seeds, "--together": together}
+    check.raise_all(check.count(option, number) for option, number in numbers.items() if number is not None)
     if show and again:
         raise ValueError("Give either --show or --again, not both: one trains nothing, the other everything.")
     chosen = dict.fromkeys([*(name for name in names if name != "all"), *(there if "all" in names else ())])
     loaded = {name: load_experiment(name, experiments) for name in chosen}  # misspelt names fail before any training
-    settings = {"accelerator": "auto", "data_root": os.environ.get("RECTIFIER_DATA"), **given}
+    root = given["data_root"] or os.environ.get("RECTIFIER_DATA")
+    settings = given | {"accelerator": given["accelerator"] or "auto", "data_root": root}
     request = Request(
         results=results or (out / "quick" if quick else home / "results"),
         runs=out / ("quick-runs" if quick else "runs"),
@@ -83,19 +85,18 @@ def reproduce(
         train=not show,
         experiments=experiments,
     )
-    _reproduce_each(loaded, request, only_what_each_has(loaded, only or ()), only)
-    root = request.settings.get("data_root")
+    _reproduce_each(loaded, request, only or [])
     if root and not (Path(root).is_dir() or quick or show):
         console.say(f"--data-root {root} does not exist. No data from it was needed.")
 
 
-def _reproduce_each(
-    loaded: Mapping[str, Experiment], request: Request, own: Mapping[str, list[str]], only: list[str] | None
-) -> None:
+def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: list[str]) -> None:
     """Reproduce one experiment after another; one whose data is missing does not keep the others from running."""
     from rectifier.data.sources import MissingDataError
-    from rectifier.reproduce.work import reproduce as run
+    from rectifier.report.terminal_markdown import Page
+    from rectifier.reproduce import work
 
+    own = work.only_what_each_has(loaded, only)
     skipped: dict[str, str] = {}
     for name, experiment in loaded.items():
         if only and not own[name]:
@@ -103,7 +104,7 @@ def _reproduce_each(
             continue
         try:
             with with_resume_hint():
-                run(name, experiment, replace(request, only=own[name]))
+                work.reproduce(name, experiment, replace(request, only=own[name]))
         except MissingDataError as error:
             if len(loaded) == 1:
                 error.add_note(f"A small version needs no data: rectifier reproduce {name} --quick")
@@ -112,30 +113,9 @@ def _reproduce_each(
             continue
         page = request.results / f"{name}.md"
         if page.is_file():
-            _show(page)
+            display(Page(page.read_text(encoding="utf-8")))
+            console.say(f"Written: {page}")
     for name, reason in skipped.items():
         console.say(f"Skipped {name}. {reason}")
     if skipped:
         raise typer.Exit(2)
-
-
-def _list(experiments: Mapping[str, Experiment]) -> None:
-    from rich.console import Console
-
-    from rectifier.report.layout import bare_table
-
-    table = bare_table()
-    for head in ("Experiment", "What it shows", "Source"):
-        table.add_column(head, overflow="fold")
-    for name, experiment in experiments.items():
-        table.add_row(name, experiment.title, experiment.source)
-    Console(highlight=False).print(table)
-
-
-def _show(page: Path) -> None:
-    from rich.console import Console
-
-    from rectifier.report.terminal_markdown import Page
-
-    Console(highlight=False).print(Page(page.read_text(encoding="utf-8")))
-    console.say(f"Written: {page}")

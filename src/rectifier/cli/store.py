@@ -8,22 +8,22 @@ from typing import Any
 import typer
 from typer import Option
 
-from rectifier._base.settings import SETTINGS
-from rectifier.cli.app import app
-from rectifier.cli.options import ReaderSeed, ReaderSet, open_described, takes_settings
+from rectifier.cli.options import ReaderSeed, ReaderSet, open_described, verb
+from rectifier.training.settings import SETTINGS
 
 
-@app.command(
-    epilog="Example: [bold]rectifier store --data labels.csv --images photos --size 64x48 --out photos.store[/]"
+@verb(
+    "store --data labels.csv --images photos --size 64x48 --out photos.store",
+    settings=("data", "images", "data_root", "fit", "unreadable"),
+    required="data",
 )
-@takes_settings("data", "images", "data_root", "fit", "unreadable", required="data")
 def store(
-    given: dict[str, Any],
     out: Path = Option(..., metavar="DIR", help="New folder for the store."),
     size: str | None = Option(None, help=SETTINGS["size"].help + " \\[default: the first image's, at most 224]"),
     workers: int | None = Option(None, help="Number of processes. \\[default: one per core]"),
     seed: ReaderSeed = None,
     settings: ReaderSet = None,
+    **given: Any,
 ) -> None:
     """Decode and resize images once, into a folder that every command takes as --data."""
     from rectifier._base import check
@@ -34,7 +34,7 @@ def store(
     opened = open_described(given, seed, settings)
     if isinstance(opened.images, ImageArray):
         raise ValueError(f"{given['data']} needs no store: its images are in memory once it is read.")
-    handling = {key: given[key] for key in ("fit", "unreadable") if key in given}
+    handling = {key: given[key] for key in ("fit", "unreadable") if given[key]}
     stored = build_store(opened, out, size, workers=workers, **handling)
     height, width, _ = stored.images.shape  # type: ignore[attr-defined]
     skipped = len(opened) - len(stored)

@@ -10,28 +10,26 @@ from typer import Option
 
 from rectifier._base import console
 from rectifier.cli import options
-from rectifier.cli.app import app, show, with_resume_hint
+from rectifier.cli.app import show, with_resume_hint
 
 
-@app.command(
-    epilog="Examples:\n\n"
-    "[bold]rectifier train --data labels.csv --images photos --epochs 20 --out runs/first[/]\n\n"
-    "[bold]rectifier train --preset cifar100 --data-root DIR --out runs/cifar[/]\n\n"
-    "[bold]rectifier train --resume runs/first[/]"
+@options.verb(
+    "train --data labels.csv --images photos --epochs 20 --out runs/first",
+    "train --preset cifar100 --data-root DIR --out runs/cifar",
+    "train --resume runs/first",
+    settings=(*options.RUN_SETTINGS, "method", "seed"),
+    panel="Settings of the run",
 )
-@options.takes_settings(*options.RUN_SETTINGS, "method", "seed", panel="Settings of the run")
 def train(
     context: typer.Context,
-    given: dict[str, Any],
     out: Path | None = Option(None, metavar="RUN", help="New folder for the run."),
     preset: options.PresetName = None,
     config: options.ConfigFile = None,
     settings: options.Set = None,
-    resume: Path | None = Option(
-        None, metavar="RUN", help="Resume a stopped run. It keeps its settings, except --step."
-    ),
+    resume: Path | None = Option(None, metavar="RUN", help="Resume a stopped run with its settings, except --step."),
     profile: bool = Option(False, "--profile", help="Measure the parts of a training step before training."),
-    every: bool = Option(False, "--all", help="Show the results of every label."),
+    every: options.Every = False,
+    **given: Any,
 ) -> None:
     """Train a network and save the run: weights, metrics, predictions, logs."""
     from rectifier import training as work
@@ -40,12 +38,10 @@ def train(
     from rectifier.training.run.results import rows
 
     if resume is not None:
-        if others := options.other_options(context, but=("resume", "every", "step")):
-            raise ValueError(
-                f"A resumed run keeps its settings. Remove {others[0]}, or start a new run without --resume."
-            )
+        kept = "A resumed run keeps its settings. Remove {}, or start a new run without --resume."
+        options.refuse_others(context, "resume every step", kept)
         with with_resume_hint():
-            run = work.resume(resume, step=given.get("step"))
+            run = work.resume(resume, step=given["step"])
     else:
         if out is None:
             raise ValueError("Give --out: a new folder for the run.")
@@ -53,5 +49,5 @@ def train(
         with with_resume_hint(out, is_new=True):
             run = work.train(wanted, out, profile=profile)
     if is_first_process():
-        show(None, False, lambda _: view(rows(run), every=every))
+        show(view(rows(run), every=every))
         console.say(f"Run: {run.path}")

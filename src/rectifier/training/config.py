@@ -16,13 +16,11 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError, create_model
 
 from rectifier._base import check
-from rectifier._base.settings import SETTINGS, Settings
 from rectifier.data.dataset import as_size
 from rectifier.data.sources import SOURCES, literal, source_options
 from rectifier.methods import find_method, needed_of_network
 from rectifier.networks.registry import NETWORKS, network_options
-
-_OWNERS = ("method", "network", "data")  # each has options of its own, in the setting OWNER_options
+from rectifier.training.settings import SETTINGS, Setting, Settings
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,10 @@ class Config(Settings):
         {'eta': 0.5}
         """
         settings = _unpacked(settings)
-        values = {name: getattr(self, name) for name in SETTINGS}
-        chosen = {key: _read(key, settings.pop(key)) for key in list(settings) if key in SETTINGS}
-        for owner in _OWNERS:  # another method does not take the options of the one before
-            if owner in chosen and chosen[owner] != values[owner]:
+        values = dict(vars(self))
+        chosen = {key: _read(settings.pop(key), SETTINGS[key]) for key in list(settings) if key in SETTINGS}
+        for owner in ("method", "network", "data"):  # another method does not take the options of the one before
+            if chosen.get(owner, values[owner]) != values[owner]:
                 values[f"{owner}_options"] = {}
         values |= chosen
         complaints = []
@@ -62,7 +60,7 @@ class Config(Settings):
                 continue
             own = values[f"{owner}_options"]
             if isinstance(own, Mapping):  # if not, the config says so
-                values[f"{owner}_options"] = {**own, option: value if owner == "data" else _option_value(value)}
+                values[f"{owner}_options"] = {**own, option: value if owner == "data" else _read(value)}
         if complaints:
             check.raise_all(dict.fromkeys([*complaints, *_field_complaints(values)]))
         return replace(self, **values)
@@ -113,10 +111,11 @@ class Config(Settings):
 
     def anchored(self) -> Config:
         """Return this config with absolute paths, so that it can be replayed from any folder."""
-        paths: dict[str, Any] = {name: _absolute(getattr(self, name)) for name in ("images", "data_root")}
-        # A path that does not exist stays as it is: it may be a misspelt name.
-        paths["data"] = _absolute(self.data) if _is_path(self.data) and Path(self.data).exists() else self.data
-        return replace(self, **paths)
+        paths = {"images": self.images, "data_root": self.data_root}
+        if _is_path(self.data) and Path(self.data).exists():  # else it may be a misspelt name
+            paths["data"] = self.data
+        found: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
+        return replace(self, **found)
 
 
 _LISTED = (
@@ -155,19 +154,17 @@ def _joint_complaints(config: Config) -> Iterator[str]:
     """Yield a sentence for each value that does not fit the other settings, or that is no known name."""
     if config.nesterov is True and config.momentum == 0:
         yield "nesterov needs momentum, but momentum is 0."
-    checks: list[Callable[[], object]] = [lambda: as_size(config.size)]
-    if isinstance(config.method, str):
-        checks.append(lambda: _check_method(config))
-    if isinstance(config.network, str):
-        checks.append(lambda: _check_network(config))
+    checks: list[Callable[[Config], object]] = [lambda config: as_size(config.size), _check_method, _check_network]
     for each in checks:
         try:
-            each()
+            each(config)
         except ValueError as error:
             yield str(error)
 
 
 def _check_method(config: Config) -> None:
+    if not isinstance(config.method, str):
+        return
     method = find_method(config.method)
     if isinstance(config.method_options, Mapping):
         check.options_of(f"method {config.method!r}", config.method_options, method.options)
@@ -178,13 +175,12 @@ def _check_method(config: Config) -> None:
 
 
 def _check_network(config: Config) -> None:
-    library, colon, _ = config.network.partition(":")
-    if colon and library in ("timm", "torchvision"):
+    network = config.network
+    if not isinstance(network, str) or network.startswith(("timm:", "torchvision:")):  # they check their own options
         return
-    check.raise_all([check.choice("network", config.network, (*NETWORKS, "timm:NAME", "torchvision:NAME"))])
+    check.raise_all([check.choice("network", network, (*NETWORKS, "timm:NAME", "torchvision:NAME"))])
     if isinstance(config.network_options, Mapping):
-        owner = f"network {config.network!r}"
-        check.options_of(owner, config.network_options, network_options(config.network))
+        check.options_of(f"network {network!r}", config.network_options, network_options(network))
 
 
 def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,28 +225,21 @@ def _owner(values: Mapping[str, Any], key: str) -> tuple[str, str]:
     return takers[0], key
 
 
-def _read(key: str, value: Any) -> Any:
-    """Read the value of a setting from text; other values stay as they are."""
-    setting = SETTINGS[key]
+def _read(value: Any, setting: Setting | None = None) -> Any:
+    """Read text by the type of its setting; other values stay as they are.
+
+    Without a setting it is an option: a number, true or false, a name, or a list with commas.
+    """
     if not isinstance(value, str):
         return value
-    if setting.is_optional and value.lower() in ("none", "null", ""):
+    if setting is None:
+        return [literal(part.strip()) for part in value.split(",")] if "," in value else literal(value)
+    if setting.default is None and value.lower() in ("none", "null", ""):
         return None
     if setting.kind is tuple:
         return tuple(literal(part) for part in value.split(",") if part.strip())
     return value if setting.kind in (str, dict) else literal(value)
 
 
-def _option_value(value: Any) -> Any:
-    """Read the value of an option from text: a number, true or false, a name, or a list with commas."""
-    if not isinstance(value, str):
-        return value
-    return [literal(part.strip()) for part in value.split(",")] if "," in value else literal(value)
-
-
 def _is_path(data: str) -> bool:
     return data.partition(":")[0] not in SOURCES
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).absolute())

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from rectifier._base import check, console
 from rectifier._base.files import write_bytes
-from rectifier._base.settings import SETTINGS
 from rectifier.data.dataset import PARTS, ImageData
 from rectifier.data.loader import Loader
 from rectifier.evaluation.by_features import DECISIONS, Decision
@@ -36,6 +35,7 @@ from rectifier.training.engine.predict import outputs
 from rectifier.training.image_files import FilesOnDemand, find_images
 from rectifier.training.job import network_of
 from rectifier.training.run.folder import Run
+from rectifier.training.settings import SETTINGS
 
 
 @dataclass(frozen=True)

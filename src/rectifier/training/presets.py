@@ -6,87 +6,56 @@ It states no augmentation; we use none, except the usual shifts and flips on CIF
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rectifier._base import check
 from rectifier.training.config import Config
 
 
-@dataclass(frozen=True)
-class Preset:
+class Preset(NamedTuple):
     """Some settings of a ``Config``, and a line that describes them."""
 
     about: str
     settings: dict[str, Any]
 
 
-def _paper(about: str, **settings: Any) -> Preset:
-    return Preset(about, {"optimizer": "sgd", "momentum": 0.9, "schedule": "cosine", **settings})
+_SGD = {"momentum": 0.9, "weight_decay": 0.0005}
+_PAPER = {**_SGD, "padding": 0, "flip": False}
+_CIFAR = {**_SGD, "network": "resnet32", "lr": 0.1, "batch_size": 256, "epochs": 200, "validate_every": 5}
 
-
-_CIFAR = {
-    **{"network": "resnet32", "method": "crl", "lr": 0.1, "weight_decay": 0.0005},
-    **{"batch_size": 256, "epochs": 200, "validate_every": 5},
-}
-
-PRESETS: dict[str, Preset] = {
-    "celeba": _paper(
+PRESETS = {
+    "celeba": Preset(
         "CelebA as in the paper: DeepID2, 921 epochs",
-        data="celeba",
-        network="deepid2",
-        lr=0.001,
-        weight_decay=0.0005,
-        batch_size=256,
-        epochs=921,
-        padding=0,
-        flip=False,
-        validate_every=10,
+        {"data": "celeba", "network": "deepid2", "lr": 0.001, "batch_size": 256, "epochs": 921, "validate_every": 10}
+        | _PAPER,
     ),
-    "xdomain": _paper(
+    "xdomain": Preset(
         "X-Domain as in the paper: MTCT, 256 epochs (the paper starts from ImageNet weights)",
-        data="xdomain",
-        network="mtct",
-        lr=0.001,
-        weight_decay=0.0005,
-        batch_size=128,
-        epochs=256,
-        padding=0,
-        flip=False,
+        {"data": "xdomain", "network": "mtct", "lr": 0.001, "batch_size": 128, "epochs": 256} | _PAPER,
     ),
-    "deepfashion": _paper(
+    "deepfashion": Preset(
         "DeepFashion as in the paper: ResNet50, 141 epochs",
-        data="deepfashion",
-        network="resnet50",
-        lr=0.01,
-        weight_decay=0.00004,
-        batch_size=64,
-        epochs=141,
-        padding=0,
-        flip=False,
+        {"data": "deepfashion", "network": "resnet50", "lr": 0.01, "batch_size": 64, "epochs": 141}
+        | {**_PAPER, "weight_decay": 0.00004},
     ),
-    "cifar100": _paper(
+    "cifar100": Preset(
         "Imbalanced CIFAR-100, imb(1), as in the paper: ResNet32, eta 0.5, 200 epochs",
-        **{"data": "cifar100:imb=1", **_CIFAR, "eta": 0.5},
+        {"data": "cifar100:imb=1", "eta": 0.5} | _CIFAR,
     ),
-    "cifar100-balanced": _paper(
+    "cifar100-balanced": Preset(
         "Balanced CIFAR-100 as in the paper: ResNet32, CRL and cross-entropy weighted equally, 200 epochs",
-        **{"data": "cifar100", **_CIFAR, "alpha": 0.5},
+        {"data": "cifar100", "alpha": 0.5} | _CIFAR,
     ),
     "cifar100-lt": Preset(
         "CIFAR-100-LT (1:100) as in most papers since LDAM: ResNet32, 200 epochs",
-        {
-            **{"data": "cifar100:exp=100", "network": "resnet32", "lr": 0.1, "weight_decay": 0.0002},
-            **{"batch_size": 128, "epochs": 200, "warmup": 5.0, "schedule": "step", "milestones": [0.8, 0.9]},
-            **{"decay": 0.01, "validate_every": 20, "select": "last"},
-        },
+        {"data": "cifar100:exp=100", "network": "resnet32", "lr": 0.1, "weight_decay": 0.0002, "batch_size": 128}
+        | {"epochs": 200, "validate_every": 20, "select": "last"}
+        | {"warmup": 5.0, "schedule": "step", "milestones": [0.8, 0.9], "decay": 0.01},
     ),
     "digits": Preset(
         "Demo: a small MLP on imbalanced 8 x 8 digits",
-        {
-            **{"data": "digits", "network": "mlp", "lr": 0.05, "batch_size": 64, "epochs": 60},
-            **{"padding": 0, "validate_every": 5},
-        },
+        {"data": "digits", "network": "mlp", "lr": 0.05, "batch_size": 64, "epochs": 60}
+        | {"padding": 0, "validate_every": 5},
     ),
 }
 
