@@ -13,7 +13,7 @@ from rectifier.labels.columns import Sizes
 from rectifier.networks.deepid2 import third_side
 from rectifier.networks.layers import LocalConv2d, he
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, head_complaints, image_shape
+from rectifier.networks.options import Widths, check_options, image_shape
 
 MAPS = (20, 40, 60, 80)
 
@@ -31,16 +31,13 @@ def anet(
 ) -> Network:
     """Build ANet: four convolutions on shifted crops, the last two with weights for each region of the face.
 
-    The publication: another network, LNet, finds the faces. Four convolutions, three max poolings and one fully
-    connected layer follow; the third and fourth convolution share weights only within the cells of a grid. The
-    network is pre-trained to tell identities apart. The features of several shifted crops are joined, and one linear
-    support vector machine per attribute decides.
+    The publication finds faces with another network, LNet, pre-trains on identities, joins the features of several
+    crops, and decides with one support vector machine per attribute. Ours takes aligned faces and trains one linear
+    classifier per label with the network. Filters and features are those of DeepID2, weights from N(0, 2 / fan_in).
 
-    Ours: faces are already aligned, so there is no LNet and no training on identities. Filters and features are those
-    of DeepID2: 20 4x4, 40 3x3, 60 3x3 and 80 2x2, 160 features; weights from N(0, 2 / fan_in). Crops are smaller than
-    the image by ``shift``, at its four corners and its centre. In evaluation the features are the mean over all crops.
-    In training each image shows one crop, drawn from PyTorch's random state like dropout. A linear classifier per
-    label, trained with the network, replaces the support vector machines. Any size from 31 x 31 plus ``shift``.
+    Crops are at the four corners and the centre of the image. In evaluation the features are the mean over all crops.
+    In training each image shows one crop, drawn from PyTorch's random state like dropout. Any size from 31 x 31 plus
+    ``shift``.
 
     Own arguments (``Network`` explains the others):
         features: width of the fully connected layer.
@@ -53,13 +50,13 @@ def anet(
     >>> network(torch.randn(8, 3, 61, 53)).features.shape
     torch.Size([8, 160])
     """
-    check.raise_all(
-        [
-            check.count("features", features),
-            check.count("region", region),
-            check.that("shift", shift, "a number of pixels, 0 or more", check.is_natural(shift)),
-            *head_complaints(branch, dropout, classifier),
-        ]
+    check_options(
+        branch,
+        dropout,
+        classifier,
+        check.count("features", features),
+        check.count("region", region),
+        check.that("shift", shift, "a number of pixels, 0 or more", check.is_natural(shift)),
     )
     shape = image_shape("anet", shape, 31 + shift)  # as in DeepID2
     trunk = ANet(*shape, features, region, shift)

@@ -35,8 +35,7 @@ def class_logits(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: S
     tensor([[0., 2., 5., 7., 9.]])
     """
     known = columns.as_sizes(sizes)
-    _check_classifier(weight, bias, known)
-    _check_features(features, weight, known)
+    _check(features, weight, bias, known)
     features = features.to(weight.dtype)
     if features.dim() == 2:
         return linear(features, weight, bias)
@@ -72,7 +71,7 @@ def choose_tau(
     """
     if not taus:
         check.fail("taus", "a list of at least one number", "an empty one")
-    _check_classifier(weight, bias, columns.as_sizes(sizes))
+    _check(features, weight, bias, columns.as_sizes(sizes))
     logits = class_logits(features, weight, None, sizes)  # scaling a row scales its logit: one product for all taus
 
     def score(tau: float) -> float:
@@ -160,14 +159,12 @@ def _row_scales(weight: Tensor, tau: float) -> Tensor:
     return scales
 
 
-def _check_classifier(weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> None:
-    if weight.dim() != 2 or len(weight) != sum(sizes):
-        check.fail("weight", f"of shape ({sum(sizes)}, D), one row for each class", f"shape {tuple(weight.shape)}")
-    if bias is not None and bias.shape != (sum(sizes),):
-        check.fail("bias", f"of shape ({sum(sizes)},), one for each class", f"shape {tuple(bias.shape)}")
-
-
-def _check_features(features: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> None:
-    labels, width = len(sizes), weight.shape[1]
-    if features.dim() not in (2, 3) or features.shape[1:] not in ((width,), (labels, width)):
+def _check(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> None:
+    labels, classes = len(sizes), sum(sizes)
+    if weight.dim() != 2 or len(weight) != classes:
+        check.fail("weight", f"of shape ({classes}, D), one row for each class", f"shape {tuple(weight.shape)}")
+    if bias is not None and bias.shape != (classes,):
+        check.fail("bias", f"of shape ({classes},), one for each class", f"shape {tuple(bias.shape)}")
+    width = weight.shape[1]
+    if features.shape[1:] not in ((width,), (labels, width)):
         check.fail("features", f"of shape (N, {width}) or (N, {labels}, {width})", f"shape {tuple(features.shape)}")

@@ -12,7 +12,7 @@ from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import LocalConv2d, he
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, head_complaints, image_shape
+from rectifier.networks.options import Widths, check_options, image_shape
 
 
 def deepid2(
@@ -26,13 +26,9 @@ def deepid2(
 ) -> Network:
     """Build DeepID2 with a branch for each label.
 
-    The publication: RGB images 55 high and 47 wide; convolutions of 20 4x4, 40 3x3, 60 3x3 and 80 2x2 filters, ReLU,
-    the first three followed by 2x2 max pooling; 160 features fully connected to both the third pooling (1,200 values)
-    and the fourth convolution (960). The third convolution shares weights only within 2x2 regions, the fourth shares
-    none. The CRL paper adds a 64-d layer and a 2-way classifier for each attribute.
-
-    Ours: weights shared everywhere unless ``local``; any size from 31 x 31; weights from N(0, 2 / fan_in), which the
-    publication leaves open; no dropout.
+    In the publication the third convolution shares weights only within 2x2 regions, and the fourth shares none. The
+    CRL paper adds a 64-d layer and a classifier for each attribute. Ours shares weights everywhere unless ``local``.
+    Initial weights, which the publication leaves open, are from N(0, 2 / fan_in). Any size from 31 x 31.
 
     Own arguments (``Network`` explains the others):
         local: build the third and fourth convolution as in the publication.
@@ -43,13 +39,10 @@ def deepid2(
     >>> network(torch.randn(8, 3, 55, 47)).features.shape
     torch.Size([8, 40, 64])
     """
-    check.raise_all([check.switch("local", local), *head_complaints(branch, dropout, classifier)])
+    check_options(branch, dropout, classifier, check.switch("local", local))
     shape = image_shape("deepid2", shape, 31)  # the fourth convolution needs one: 31, 28, 14, 12, 6, 4, 2, 1
     trunk = DeepID2(*shape, local)
-    return Network(trunk, FEATURES, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
-
-
-FEATURES = 160
+    return Network(trunk, 160, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 
 
 class DeepID2(nn.Module):
@@ -64,7 +57,7 @@ class DeepID2(nn.Module):
         self.conv2 = nn.Conv2d(20, 40, 3)
         self.conv3: nn.Module = LocalConv2d(40, 60, 3, third, region=2) if local else nn.Conv2d(40, 60, 3)
         self.conv4: nn.Module = LocalConv2d(60, 80, 2, fourth, region=1) if local else nn.Conv2d(60, 80, 2)
-        self.joined = nn.Linear(60 * pooled[0] * pooled[1] + 80 * fourth[0] * fourth[1], FEATURES)
+        self.joined = nn.Linear(60 * pooled[0] * pooled[1] + 80 * fourth[0] * fourth[1], 160)
         he(self, "fan_in")
 
     def forward(self, images: Tensor) -> Tensor:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import fully_connected, he
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, as_widths, head_complaints, image_shape, widths_complaint
+from rectifier.networks.options import Widths, as_widths, check_options, image_shape, widths_complaint
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Number of maps and of convolutions, for each stage of VGG-16."""
@@ -27,15 +26,13 @@ def fashionnet(
 ) -> Network:
     """Build the global branch of FashionNet: VGG-16 and a classifier for each label.
 
-    The publication: VGG-16 (Simonyan and Zisserman 2015) up to its fourth stage, then three branches in place of the
-    fifth: one finds the landmarks of clothes, one pools the maps around these landmarks, one sees the whole image. A
-    fully connected layer joins the features of the last two. On it the network learns categories, attributes
-    (cross-entropy, weighted by rarity) and, by triplets, the identity of clothes. Pre-trained on ImageNet.
+    The publication has three branches after the fourth stage of VGG-16 (Simonyan and Zisserman 2015): one finds
+    landmarks of clothes, one pools the maps around them, one sees the whole image. Ours is the last alone, because the
+    others need annotated landmarks. It has VGG-16's convolutions, two fully connected layers and dropout. Weights are
+    from N(0, 2 / fan_in), without pre-training.
 
-    Ours: the global branch alone, because the other two need annotated landmarks. It has all of VGG-16's convolutions,
-    its two fully connected layers and its dropout, and one linear classifier per label. The loss weights attributes.
-    Weights from N(0, 2 / fan_in), no pre-training. The convolutions have torchvision's names, so its weights fit:
-    ``network.trunk.load_state_dict(weights, strict=False)`` loads all but ``classifier``. Any size from 32 x 32.
+    The convolutions have torchvision's names, so its weights fit: ``network.trunk.load_state_dict(weights,
+    strict=False)`` loads all but ``classifier``. Any size from 32 x 32.
 
     Own arguments (``Network`` explains the others):
         shared: widths of the fully connected layers that all labels share.
@@ -47,10 +44,8 @@ def fashionnet(
     >>> sum(parameter.numel() for parameter in network.parameters())  # VGG-16's
     138357544
     """
-    check.raise_all([widths_complaint("shared", shared), *head_complaints(branch, dropout, classifier)])
-    shape = height, width, channels = image_shape(
-        "fashionnet", shape, 32
-    )  # the fifth pooling needs two places: 32, 16, ..., 1
+    check_options(branch, dropout, classifier, widths_complaint("shared", shared))
+    shape = height, width, channels = image_shape("fashionnet", shape, 32)  # five poolings: 32, 16, ..., 1
     maps = STAGES[-1][0] * (height // 32) * (width // 32)
     trunk = FashionNet(channels, fully_connected(maps, shared, dropout))
     features = (maps, *as_widths(shared))[-1]
