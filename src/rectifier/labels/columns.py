@@ -55,9 +55,9 @@ def as_sizes(sizes: Sizes | None, columns: int | None = None) -> tuple[int, ...]
     """Return sizes in any form as a tuple. None is one label with all columns."""
     if isinstance(sizes, LabelSpace):
         return sizes.sizes
-    if sizes is None and columns is not None:
-        return (columns,)
-    if sizes is None or isinstance(sizes, (int, str)):
+    if sizes is None:
+        return (columns,) if columns is not None else ()
+    if isinstance(sizes, (int, str)):
         raise TypeError(check.sentence("sizes", "a list of integers or a LabelSpace", repr(sizes)))
     given = tuple(int(size) if hasattr(size, "__index__") else size for size in sizes)
     if not given or not all(map(check.is_count, given)):

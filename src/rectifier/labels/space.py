@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from numbers import Integral, Real
+from math import floor
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +127,13 @@ class LabelSpace:
 
     def _encode_column(self, label: int, column: Iterable[object]) -> list[int]:
         index = {name: k for k, name in enumerate(self.classes[label])}
-        encoded = []
-        for row, value in enumerate(column):
-            name = _class_name(value)
-            if not is_missing(value) and name not in index:
+        names = [None if is_missing(value) else _class_name(value) for value in column]
+        for row, name in enumerate(names):
+            if name is not None and name not in index:
                 wanted = f"one of its {len(index)} classes"
                 problem = check.sentence(f"label {self.names[label]!r}", wanted, f"{name!r} in row {row}")
                 raise ValueError(problem + check.nearest(name, index))
-            encoded.append(-1 if is_missing(value) else index[name])
-        return encoded
+        return [-1 if name is None else index[name] for name in names]
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the label space as JSON text, and write it to ``path`` if given."""
@@ -191,11 +190,9 @@ def is_missing(value: object) -> bool:
 def _class_name(value: object) -> str:
     if isinstance(value, Tensor):
         value = value.item()
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(int(value))
     # pandas turns a column of whole numbers with a blank into floats: 3.0 is the class "3".
-    if isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer():
-        return str(int(float(value)))
+    if isinstance(value, Real) and not isinstance(value, bool) and value == value // 1:
+        return str(floor(value))
     return str(value).strip()
 
 

@@ -21,16 +21,14 @@ from rectifier.losses.objective import Objective
 class RectifiedCrossEntropy(Objective):
     """Train with alpha * CRL + (1 - alpha) * CE per label (Eq. 8), alpha = min(eta * Omega, 1).
 
-    Omega is the imbalance of the label in the training set. Balanced labels keep plain cross-entropy, and imbalanced
-    ones are rectified more. The cross-entropy of a label is the mean over the samples that have it.
+    Omega is the imbalance of the label in the training set. Balanced labels keep plain cross-entropy.
 
     Own arguments (``Objective`` explains the others):
         class_counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several.
         eta: Weight of the rectification per unit of imbalance.
         alpha: Set the weight directly, one number or one per label, in place of eta * Omega.
         sizes: A LabelSpace, so that errors name the label. Its sizes must agree with the counts.
-        design: Options of ``ClassRectificationLoss``: level, comparison, kappa, rho, margin, scope, mining, bins,
-            normalize, scores, anchors.
+        design: Options of ``ClassRectificationLoss`` such as level, comparison and kappa: the fields of ``Design``.
 
     >>> objective = RectifiedCrossEntropy(torch.tensor([900, 100]), eta=0.5)
     >>> objective.alpha

@@ -91,14 +91,8 @@ def _semi_hard(distances: Tensor, negative: Tensor) -> Tensor:
 class SemiHardTripletLoss(torch.nn.Module):
     """Train features alone, with ``semi_hard_triplet_loss``. Neighbours decide; the logits get the gradient 0.
 
-    Called like every objective. In its parts, ``base_loss`` is the triplet loss of each label and ``comparisons`` the
-    number of its pairs.
-
-    Args:
-        sizes: Number of classes of each label, or a LabelSpace.
-        margin: How much farther than the positive the negative must be.
-        label_reduction: ``"sum"`` over labels, ``"mean"``, or ``"none"`` for ``(A,)``.
-        gather: Under ``torch.distributed``, form pairs in the joined batch of all ranks.
+    Called like every objective, with its arguments. With ``gather``, pairs form in the joined batch of all ranks. In
+    its parts, ``base_loss`` is the triplet loss of each label and ``comparisons`` the number of its pairs.
 
     >>> objective = SemiHardTripletLoss([2], margin=2.5)
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])

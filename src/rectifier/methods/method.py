@@ -73,8 +73,12 @@ class Method:
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.options))
 
     @property
+    def filled(self) -> dict[str, Any]:
+        return {slot: value for slot in SLOTS if (value := getattr(self, slot)) is not None}
+
+    @property
     def parts(self) -> dict[str, Part]:
-        return {slot: part for slot in SLOTS if isinstance(part := getattr(self, slot), Part)}
+        return {slot: part for slot, part in self.filled.items() if isinstance(part, Part)}
 
     def build(self, slot: str, given: Options, *arguments: Any, **more: Any) -> Any:
         """Build the content of a slot, with those of the given options that belong to it. An empty slot gives None."""
@@ -105,21 +109,18 @@ def joined(name: str, methods: list[tuple[str, Method]]) -> Method:
     """Return several methods as one, or raise an error that says why they do not combine."""
     filled: dict[str, str] = {}
     values: dict[str, Any] = {}
+    compatible = f"method {name!r}", "a combination of compatible methods"
     for own, method in methods:
-        for slot in SLOTS:
-            value = getattr(method, slot)
-            if value is None:
-                continue
+        for slot, value in method.filled.items():
             # Two methods may both ask for a cosine classifier. Every other slot takes one method.
             if slot in filled and value != values[slot]:
                 both = f"{filled[slot]} and {own}, which both {_BRINGS.get(slot, f'set a {slot}')}"
-                check.fail(f"method {name!r}", "a combination of compatible methods", both)
+                check.fail(*compatible, both)
             filled[slot], values[slot] = own, value
     for slot, (what, others) in _EXCLUDES.items():
         useless = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
         if slot in filled and useless:
-            got = f"{filled[slot]}, {what}, and {useless[0]}"
-            check.fail(f"method {name!r}", "a combination of compatible methods", got)
+            check.fail(*compatible, f"{filled[slot]}, {what}, and {useless[0]}")
     taken = Counter(option for _, method in methods for option in method.options)
     if twice := [option for option, times in taken.items() if times > 1]:
         check.fail(f"method {name!r}", "a combination of methods with different options", f"{', '.join(twice)} twice")

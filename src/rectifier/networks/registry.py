@@ -53,14 +53,11 @@ NETWORKS = {
 
 
 def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | None = None, **options: Any) -> Network:
-    """Build a network by name.
-
-    ``timm:NAME`` and ``torchvision:NAME`` take a network of an installed library, with our head.
+    """Build a network by name, for images of ``shape`` ``(H, W, C)``.
 
     Args:
-        name: a name in ``NETWORKS``, ``timm:NAME`` or ``torchvision:NAME``.
+        name: a name in ``NETWORKS``, or ``timm:NAME`` or ``torchvision:NAME`` for a network of that installed library.
         sizes: number of classes of each label, or a ``LabelSpace``.
-        shape: ``(H, W, C)`` of the images.
         seed: fixes the initial weights and leaves PyTorch's random state unchanged. None draws from that state.
         options: options of the network; see its builder.
 

@@ -37,12 +37,12 @@ class Groups(NamedTuple):
     @classmethod
     def join(cls, points: Sequence[Tensor], clusters: Sequence[int]) -> Groups:
         """Pad groups ``(n, D)``, to be clustered into so many clusters each."""
-        device = points[0].device
-        samples, centres = (torch.tensor(one, device=device)[:, None] for one in ([len(p) for p in points], clusters))
-        is_point = torch.arange(max(map(len, points)), device=device) < samples
-        return cls(
-            pad_sequence(list(points), batch_first=True), is_point, torch.arange(max(clusters), device=device) < centres
+        padded, samples = pad_sequence(list(points), batch_first=True), [len(group) for group in points]
+        is_point, is_centre = (
+            torch.arange(max(counts), device=padded.device) < torch.tensor(counts, device=padded.device)[:, None]
+            for counts in (samples, list(clusters))
         )
+        return cls(padded, is_point, is_centre)
 
 
 Clustered = tuple[Tensor, Tensor]
