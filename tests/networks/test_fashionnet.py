@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from rectifier.networks.fashionnet import fashionnet
+from rectifier.networks.clothing import fashionnet
 from rectifier.networks.registry import build_network
 
 

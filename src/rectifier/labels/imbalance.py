@@ -191,11 +191,6 @@ def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
 
 
 def _check_profile(classes: int, largest: int, smallest: float, whole: bool = True) -> None:
-    counts_ok = check.is_count(largest) and (check.is_count(smallest) or (check.is_real(smallest) and not whole))
-    check.raise_all(
-        [
-            check.count("classes", classes),
-            check.count("largest", largest),
-            check.that("smallest", smallest, f"from 1 to largest ({largest})", counts_ok and 1 <= smallest <= largest),
-        ]
-    )
+    known = check.is_count(largest) and (check.is_count(smallest) if whole else check.is_real(smallest))
+    ordered = check.that("smallest", smallest, f"from 1 to largest ({largest})", known and 1 <= smallest <= largest)
+    check.raise_all([check.count("classes", classes), check.count("largest", largest), ordered])

@@ -18,7 +18,7 @@ from torch import Tensor
 from rectifier._base import check
 
 Table = Any
-"""A mapping of columns, a pandas DataFrame, a list of rows, or an array ``(N, A)``."""
+"""A mapping of columns, a pandas DataFrame, a list of rows (mappings or sequences), or an array ``(N, A)``."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,7 @@ class LabelSpace:
 
     @classmethod
     def from_sizes(cls, sizes: Sequence[int]) -> LabelSpace:
-        """Name labels and classes by their numbers.
-
-        >>> LabelSpace.from_sizes([2, 3]).names
-        ('label0', 'label1')
-        """
+        """Name labels and classes by their numbers: ``label0``, ``label1``; ``0``, ``1``, ``2``."""
         sizes = sizes.tolist() if hasattr(sizes, "tolist") else sizes
         for position, size in enumerate(sizes):
             if not check.is_count(size):
@@ -72,10 +68,7 @@ class LabelSpace:
 
     @classmethod
     def infer(cls, table: Table) -> LabelSpace:
-        """Read the classes of each label from a table of values.
-
-        A table is a mapping of columns, a pandas DataFrame, a list of rows (mappings or sequences) or an array ``(N,
-        A)``. Without names the labels are ``label0``, ``label1`` and so on.
+        """Read the classes of each label from a table. Without column names the labels are ``label0``, ``label1``.
 
         Blanks, ``None``, NaN and pandas' NA are missing. Any other value is a class, including -1. Whole numbers sort
         by value, everything else by name.
@@ -85,8 +78,7 @@ class LabelSpace:
         """
         columns = _columns(table)
         found = {name: {_class_name(v) for v in column if not is_missing(v)} for name, column in columns.items()}
-        empty = [name for name, classes in found.items() if not classes]
-        if empty:
+        if empty := [name for name, classes in found.items() if not classes]:
             check.fail(f"column {empty[0]!r}", "a label with at least one value", "missing values only")
         return cls(tuple(found), tuple(tuple(sorted(classes, key=_numbers_first)) for classes in found.values()))
 
@@ -115,11 +107,10 @@ class LabelSpace:
         [[1], [-1], [0]]
         """
         columns = _columns(table)
-        absent = [name for name in self.names if name not in columns]
-        if absent:
+        if absent := [name for name in self.names if name not in columns]:
             wanted = f"a table with the columns {', '.join(self.names)}"
-            hint = check.nearest(absent[0], columns)
-            raise ValueError(check.sentence("table", wanted, f"none named {absent[0]!r}") + hint)
+            problem = check.sentence("table", wanted, f"none named {absent[0]!r}")
+            raise ValueError(problem + check.nearest(absent[0], columns))
         encoded = [self._encode_column(a, columns[name]) for a, name in enumerate(self.names)]
         if len(set(map(len, encoded))) > 1:
             check.fail("every column", "of one length", f"lengths {list(map(len, encoded))}")
@@ -157,11 +148,7 @@ class LabelSpace:
 
 
 def first_columns(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the first column of each label.
-
-    >>> first_columns([2, 5, 3])
-    (0, 2, 7)
-    """
+    """Return the first column of each label."""
     return (0, *accumulate(sizes))[:-1]
 
 
@@ -204,6 +191,5 @@ def _numbers_first(name: str) -> tuple[int, int, str]:
 
 
 def _no_duplicates(what: str, names: Sequence[str]) -> None:
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
         check.fail(what, "all different", f"{twice[0]!r} twice")

@@ -96,7 +96,7 @@ class Objective(torch.nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        known, rectified = columns.as_sizes(sizes), rectification is not None
+        known, rectified, weighted = columns.as_sizes(sizes), rectification is not None, weights is not None
         only_rectified = {"falling": falling, "rectify_from": rectify_from, "pooled": pooled, "memory": memory}
         alone = [option for option, given in only_rectified.items() if given and not rectified]
         check.raise_all(
@@ -107,9 +107,7 @@ class Objective(torch.nn.Module):
                 check.portion("rectify_from", rectify_from),
                 check.that("alpha", alpha, "given together with rectification", alpha is not None or not rectified),
                 check.that("alpha", alpha, "None without rectification", alpha is None or rectified),
-                check.that(
-                    "weights", weights, "given together with weights_from", weights is not None or not weights_from
-                ),
+                check.that("weights", weights, "given together with weights_from", weighted or not weights_from),
                 *(check.that("rectification", None, f"given together with {option}", False) for option in alone),
             ]
         )

@@ -27,10 +27,8 @@ def ranking_loss(features: Tensor, targets: Tensor, margin: float = 0.2) -> Tens
     loss is the mean over all such pairs of max(0, margin + D(a, p) - D(a, n)), with D the squared distance of the
     joined features, scaled to unit length.
 
-    Args:
-        features: ``(N, A, D)``, joined to ``(N, A * D)``, or ``(N, D)``.
-        targets: ``(N, A)``, or ``(N,)`` for one label; negative where missing.
-        margin: How much farther than the positive the negative must be.
+    ``features`` are ``(N, A, D)``, joined to ``(N, A * D)``, or ``(N, D)``. ``targets`` are ``(N, A)``, or ``(N,)`` for
+    one label; negative where missing.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     >>> ranking_loss(features, torch.tensor([[0, 0], [0, 0], [0, 1]]))  # the first two agree, but the third is nearer

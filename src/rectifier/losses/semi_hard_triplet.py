@@ -27,11 +27,8 @@ def semi_hard_triplet_loss(
     is the mean over its pairs of max(0, margin + D(a, p) - D(a, n)), with D the squared distance of features scaled to
     unit length.
 
-    Args:
-        features: ``(N, A, D)``, or ``(N, D)`` where the labels share them.
-        targets: ``(N, A)``, or ``(N,)`` for one label; negative where missing.
-        margin: How much farther than the positive the negative must be.
-        label_reduction: ``"sum"`` over labels, ``"mean"``, or ``"none"`` for ``(A,)``.
+    ``features`` are ``(N, A, D)``, or ``(N, D)`` where the labels share them. ``targets`` are ``(N, A)``, or ``(N,)``
+    for one label; negative where missing. ``label_reduction`` is ``"sum"``, ``"mean"``, or ``"none"`` for ``(A,)``.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> semi_hard_triplet_loss(features, torch.tensor([0, 0, 1, -1]), margin=2.5)

@@ -22,8 +22,6 @@ def build_objective(
 ) -> torch.nn.Module:
     """Build the objective of a method, or of several joined by ``+``, from the class counts of the training split.
 
-    ``objective(logits, targets, features, return_parts=True)`` returns ``LossParts``.
-
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> build_objective("crl+focal", [torch.tensor([90, 10])], space, eta=0.5, gamma=1).alpha
     tensor([0.2222])

@@ -34,38 +34,22 @@ class Afterwards:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to train. Empty slots are those of plain cross-entropy training.
-
-    ========================  =====================================================================================
-    ``loss``                  the sample loss, ``build(counts, space, **options)``
-    ``weights``               class weights, ``build(counts, **options)`` gives ``weights`` and ``weights_from``
-    ``rectification``         CRL with the loss, ``build(counts, **options)`` gives its options of ``Objective``
-    ``objective``             replaces these three, ``build(counts, space, gather=, **options)``
-    ``sampler``               the order of samples, ``build(targets, space, epochs=, **common)``
-    ``mixing``                mixes images, ``build(counts, space, **options)``
-    ``classifier``            required of the network: ``"cosine"``
-    ``rounds``                epochs before which the sampler reads the features, ``build(epochs, **options)``
-    ``features``              replaces a trained network: ``"hog"``
-    ``afterwards``            changes the classifier of the trained network: ``"crt"``, ``"lws"``, ``"tau"``
-    ``posthoc``               adjusts the logits, fitted on validation
-    ``decision``              decides from features without the classifier: ``"neighbours"``, ``"clusters"``, ``"svm"``
-    ========================  =====================================================================================
-    """
+    """One way to train. Empty slots are those of plain cross-entropy training."""
 
     about: str
     reference: str = ""
-    loss: Part | None = None
-    weights: Part | None = None
-    rectification: Part | None = None
-    objective: Part | None = None
-    sampler: Part | None = None
-    mixing: Part | None = None
-    classifier: str | None = None
-    rounds: Part | None = None
-    features: str | None = None
-    afterwards: Part | None = None
-    posthoc: str | None = None
-    decision: str | None = None
+    loss: Part | None = None  #: the sample loss, ``build(counts, space, **options)``
+    weights: Part | None = None  #: ``build(counts, **options)`` gives ``weights`` and ``weights_from``
+    rectification: Part | None = None  #: CRL; ``build(counts, **options)`` gives options of ``Objective``
+    objective: Part | None = None  #: replaces these three, ``build(counts, space, gather=, **options)``
+    sampler: Part | None = None  #: the order of samples, ``build(targets, space, epochs=, **common)``
+    mixing: Part | None = None  #: mixes images, ``build(counts, space, **options)``
+    classifier: str | None = None  #: required of the network: ``"cosine"``
+    rounds: Part | None = None  #: epochs before which the sampler reads the features, ``build(epochs, **options)``
+    features: str | None = None  #: replaces a trained network: ``"hog"``
+    afterwards: Part | None = None  #: changes the classifier of the trained network: crt, lws or tau
+    posthoc: str | None = None  #: adjusts the logits, fitted on validation
+    decision: str | None = None  #: decides from features: ``"neighbours"``, ``"clusters"`` or ``"svm"``
 
     @property
     def options(self) -> tuple[str, ...]:

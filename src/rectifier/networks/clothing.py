@@ -1,14 +1,14 @@
-"""MTCT, DDAN and DARN: a network in network (Lin et al. 2014) for clothing attributes.
+"""Networks for clothing attributes: MTCT, of the paper's experiments, and DDAN, DARN and FashionNet, which it compares.
 
-MTCT is the network of the paper's experiments. The paper compares with the other two. Ours start from weights of N(0, 2
-/ fan_in), without pre-training on ImageNet, and have no detector. The first units have the sizes of Lin et al.
+The first three are networks in network (Lin et al. 2014), whose sizes the first units have. All start from weights of
+N(0, 2 / fan_in), without pre-training on ImageNet, and have no detector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import fully_connected, he
@@ -20,6 +20,9 @@ Units = tuple[tuple[int, int], ...]
 
 MTCT: Units = ((96, 11), (256, 5), (384, 3), (512, 3), (512, 3))
 DDAN: Units = ((96, 11), (256, 5), (384, 3), (1024, 3))
+
+VGG = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+"""Number of maps and of convolutions, for each stage of VGG-16."""
 
 
 def mtct(
@@ -88,6 +91,62 @@ def darn(
     he(trunk, "fan_in")
     features = (maps, *as_widths(shared))[-1]
     return Network(trunk, features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
+
+
+def fashionnet(
+    sizes: Sizes,
+    shape: Sequence[int],
+    *,
+    shared: Widths = (4096, 4096),
+    branch: Widths = 0,
+    dropout: float = 0.5,
+    classifier: str = "linear",
+) -> Network:
+    """Build the global branch of FashionNet (Liu et al. 2016): VGG-16 and a classifier for each label.
+
+    The publication has three branches after the fourth stage of VGG-16 (Simonyan and Zisserman 2015): one finds
+    landmarks of clothes, one pools the maps around them, one sees the whole image. Ours is the last alone, because the
+    others need annotated landmarks. It has VGG-16's convolutions, two fully connected layers and dropout.
+
+    The convolutions have torchvision's names, so its weights fit: ``network.trunk.load_state_dict(weights,
+    strict=False)`` loads all but ``classifier``. Any size from 32 x 32.
+
+    Own arguments (``Network`` explains the others):
+        shared: widths of the fully connected layers that all labels share.
+        dropout: share dropped of the input of each fully connected layer except the first.
+
+    >>> import torch
+    >>> with torch.device("meta"):  # shapes alone, no memory
+    ...     network = fashionnet([1000], (224, 224, 3))
+    >>> sum(parameter.numel() for parameter in network.parameters())  # VGG-16's
+    138357544
+    """
+    check_options(branch, dropout, classifier, widths_complaint("shared", shared))
+    shape = height, width, channels = image_shape("fashionnet", shape, 32)  # five poolings: 32, 16, ..., 1
+    maps = VGG[-1][0] * (height // 32) * (width // 32)
+    trunk = FashionNet(channels, fully_connected(maps, shared, dropout))
+    features = (maps, *as_widths(shared))[-1]
+    return Network(trunk, features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
+
+
+class FashionNet(nn.Module):
+    """The shared layers: images to the features of VGG-16."""
+
+    def __init__(self, channels: int, connected: list[nn.Module]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for maps, convolutions in VGG:
+            for _ in range(convolutions):
+                layers += [nn.Conv2d(channels, maps, 3, padding=1), nn.ReLU()]
+                channels = maps
+            layers += [nn.MaxPool2d(2)]
+        self.features = nn.Sequential(*layers)
+        self.connected = nn.Sequential(*connected)
+        he(self, "fan_in")
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.connected(self.features(images).flatten(1))
+        return features
 
 
 def _averaged_units(channels: int, units: Units) -> nn.Sequential:

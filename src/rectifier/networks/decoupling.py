@@ -26,9 +26,7 @@ TAUS = tuple(step / 10 for step in range(11))
 
 
 def class_logits(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:
-    """Return the logits ``(N, K)`` of shared features ``(N, D)``, or of features per label ``(N, A, D)``.
-
-    It computes what a network's head computes, from saved features and any weights.
+    """Return the logits ``(N, K)`` of saved features ``(N, D)``, or ``(N, A, D)``, as a network's head does.
 
     >>> features = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     >>> class_logits(features, torch.arange(10.0).view(5, 2), None, [2, 3])
@@ -82,11 +80,9 @@ def choose_tau(
 
 
 class LearnableScale(nn.Module):
-    """Multiply the logits of a frozen classifier by one learned scale per class (LWS).
+    """Multiply the logits of a frozen linear classifier by one learned scale per class (LWS).
 
-    Args:
-        classifier: A linear classifier with ``weight`` ``(K, D)`` and optional ``bias`` ``(K,)``. Its parameters are
-            frozen. A cosine classifier does not work: it divides by the length of its weights, and so by the scales.
+    A cosine classifier does not work: it divides by the length of its weights, and so by the scales.
 
     >>> scaled = LearnableScale(nn.Linear(4, 3))
     >>> [name for name, parameter in scaled.named_parameters() if parameter.requires_grad], scaled.scale.tolist()

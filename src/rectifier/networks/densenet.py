@@ -48,15 +48,13 @@ def densenet(
     """
     step = 2 * BLOCKS if bottleneck is True else BLOCKS
     sensible = check.is_count(depth) and depth > 4 and (depth - 4) % step == 0
-    check_options(
-        branch,
-        dropout,
-        classifier,
+    own = [
         check.that("depth", depth, f"{step}n + 4 for a whole number n", sensible),
         check.count("growth", growth),
         check.switch("bottleneck", bottleneck),
         check.share("compression", compression),
-    )
+    ]
+    check_options(branch, dropout, classifier, *own)
     shape = image_shape("densenet", shape, 4)  # the second pooling needs two places: 4, 2, 1
     trunk = DenseNet(shape[2], (depth - 4) // step, growth, bottleneck, compression, dropout)
     return Network(trunk, trunk.features, sizes, shape, branch=branch, classifier=classifier, draw=zero_bias)
@@ -76,7 +74,7 @@ class DenseNet(nn.Module):
                 kept = max(1, int(compression * maps))
                 stages += [*_convolution(maps, kept, 1, dropout), nn.AvgPool2d(2)]
                 maps = kept
-            stages += [_layer(maps + layer * growth, growth, bottleneck, dropout) for layer in range(layers)]
+            stages += [DenseLayer(maps + layer * growth, growth, bottleneck, dropout) for layer in range(layers)]
             maps += layers * growth
         self.stages = nn.Sequential(*stages, nn.BatchNorm2d(maps), nn.ReLU())
         self.features = maps
@@ -88,19 +86,16 @@ class DenseNet(nn.Module):
 
 
 class DenseLayer(nn.Module):
-    """Layers that append new maps to the maps they read."""
+    """Layers that append ``growth`` new maps to the maps they read."""
 
-    def __init__(self, *layers: nn.Module) -> None:
+    def __init__(self, before: int, growth: int, bottleneck: bool, dropout: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*layers)
+        narrow = _convolution(before, 4 * growth, 1, dropout) if bottleneck else []
+        read = 4 * growth if bottleneck else before
+        self.layers = nn.Sequential(*narrow, *_convolution(read, growth, 3, dropout))
 
     def forward(self, maps: Tensor) -> Tensor:
         return torch.cat([maps, self.layers(maps)], 1)
-
-
-def _layer(before: int, growth: int, bottleneck: bool, dropout: float) -> DenseLayer:
-    narrow = _convolution(before, 4 * growth, 1, dropout) if bottleneck else []
-    return DenseLayer(*narrow, *_convolution(4 * growth if bottleneck else before, growth, 3, dropout))
 
 
 def _convolution(before: int, after: int, side: int, dropout: float) -> list[nn.Module]:

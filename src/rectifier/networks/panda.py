@@ -68,17 +68,18 @@ def panda(
     >>> network(torch.randn(2, 3, 112, 112)).features.shape  # 6 x 128
     torch.Size([2, 768])
     """
-    check_options(
-        branch,
-        dropout,
-        classifier,
+    own = [
         check.choice("parts", parts, tuple(PARTS)),
         check.that("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
         check.count("maps", maps),
         check.count("features", features),
-    )
+    ]
+    check_options(branch, dropout, classifier, *own)
     shape = height, width, channels = image_shape("panda", shape, 16)  # leaves the mouth, the flattest part, three rows
-    windows = [_pixels(window, height, width) for window in PARTS[parts].values()]
+    windows = [
+        (slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width)))
+        for top, left, bottom, right in PARTS[parts].values()
+    ]
     trunk = PANDA(channels, windows, side, maps, features)
     return Network(trunk, len(windows) * features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 
@@ -105,23 +106,9 @@ class PANDA(nn.Module):
         he(self, "fan_in")
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = self._parts(images)
+        size = (self.side, self.side)
+        cut = [images[:, :, rows, columns] for rows, columns in self.windows]
+        maps = torch.cat([interpolate(part, size, mode="bilinear", antialias=True) for part in cut], 1)
         for convolution in self.convolutions:
             maps = self.norm(relu(max_pool2d(convolution(maps), 2)))  # ReLU after pooling: the same, on fewer maps
         return relu(self.connected(maps)).flatten(1)
-
-    def _parts(self, images: Tensor) -> Tensor:
-        """Return ``(N, parts * C, side, side)``."""
-        size = (self.side, self.side)
-        cut = [images[:, :, rows, columns] for rows, columns in self.windows]
-        return torch.cat([interpolate(part, size, mode="bilinear", antialias=True) for part in cut], 1)
-
-
-def _pixels(window: tuple[float, float, float, float], height: int, width: int) -> tuple[slice, slice]:
-    """Return the rows and the columns of a window.
-
-    >>> _pixels((0.5, 0.25, 1.0, 0.75), 10, 8)
-    (slice(5, 10, None), slice(2, 6, None))
-    """
-    top, left, bottom, right = window
-    return slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width))

@@ -1,7 +1,4 @@
-"""ResNet32 and its relatives for small images (He et al. 2016, section 4.2), and ResNet50 for large ones.
-
-ResNet50 is the network of the DeepFashion experiment.
-"""
+"""ResNet32 and its relatives for small images (He et al. 2016), and ResNet50 for large ones (DeepFashion)."""
 
 from __future__ import annotations
 
@@ -20,10 +17,8 @@ from rectifier.networks.options import Widths, check_options, image_shape
 WIDTHS = (16, 32, 64)
 """Number of maps of each stage of the network for small images."""
 
-STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
-"""Number of maps between the 1x1 convolutions and of blocks, for each stage."""
-
 EXPANSION = 4
+"""Number of maps that a block of ResNet50 gives, per map between its 1x1 convolutions."""
 
 
 def resnet(
@@ -107,8 +102,8 @@ def resnet50(
     """
     check_options(branch, dropout, classifier)
     shape = image_shape("resnet50", shape, 17)  # the fifth halving needs two pixels: 17, 9, 5, 3, 2, 1
-    trunk, width = ResNet50(shape[2]), EXPANSION * STAGES[-1][0]
-    return Network(trunk, width, sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias)
+    trunk = ResNet50(shape[2])
+    return Network(trunk, 2048, sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias)
 
 
 class ResNet50(nn.Module):
@@ -118,11 +113,10 @@ class ResNet50(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        before = [64, *(EXPANSION * maps for maps, _ in STAGES)]
-        self.layer1, self.layer2, self.layer3, self.layer4 = (
-            _stage(before[stage], maps, blocks, stride=1 if stage == 0 else 2)
-            for stage, (maps, blocks) in enumerate(STAGES)
-        )
+        self.layer1 = _stage(64, 64, 3, stride=1)
+        self.layer2 = _stage(256, 128, 4, stride=2)
+        self.layer3 = _stage(512, 256, 6, stride=2)
+        self.layer4 = _stage(1024, 512, 3, stride=2)
         he(self, "fan_out")
 
     def forward(self, images: Tensor) -> Tensor:
@@ -148,14 +142,13 @@ class Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(maps)
         self.conv3 = nn.Conv2d(maps, after, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(after)
-        self.downsample = None if before == after else _projection(before, after, stride)
+        self.downsample: nn.Module | None = None
+        if before != after:
+            projection = nn.Conv2d(before, after, 1, stride=stride, bias=False)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(after))
 
     def forward(self, inputs: Tensor) -> Tensor:
         residual = relu(self.bn1(self.conv1(inputs)))
         residual = relu(self.bn2(self.conv2(residual)))
         residual = self.bn3(self.conv3(residual))
         return relu(residual + (inputs if self.downsample is None else self.downsample(inputs)))
-
-
-def _projection(before: int, after: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))

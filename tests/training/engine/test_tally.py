@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rectifier.losses.objective import LossParts
-from rectifier.losses.rectified_cross_entropy import RectifiedCrossEntropy
+from rectifier.losses.cross_entropy import RectifiedCrossEntropy
 from rectifier.training.engine.tally import TERMS, Tally
 
 CPU = torch.device("cpu")
