@@ -1,7 +1,7 @@
-"""Networks for clothing attributes: MTCT, of the paper's experiments, and DDAN, DARN and FashionNet, which it compares.
+"""Networks for clothing attributes: MTCT is the paper's own, and it compares with DDAN, DARN and FashionNet.
 
-The first three are networks in network (Lin et al. 2014), whose sizes the first units have. All start from weights of
-N(0, 2 / fan_in), without pre-training on ImageNet, and have no detector.
+The first three are networks in network (Lin et al. 2014). Their first units have the sizes given there. All networks
+start from weights of N(0, 2 / fan_in), without pre-training on ImageNet, and have no detector.
 """
 
 from __future__ import annotations
