@@ -31,7 +31,7 @@ _MODULES = {
     "labels.space": ["LabelSpace"],
     "losses.crl.loss": ["ClassRectificationLoss", "class_rectification_loss"],
     "losses.objective": ["LossParts"],
-    "losses.rectified_cross_entropy": ["RectifiedCrossEntropy"],
+    "losses.cross_entropy": ["RectifiedCrossEntropy"],
     "networks.registry": ["build_network"],
     "report.comparison": ["compare_runs"],
     "training": ["resume", "train"],
@@ -64,8 +64,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from rectifier.labels.space import LabelSpace as LabelSpace
     from rectifier.losses.crl.loss import ClassRectificationLoss as ClassRectificationLoss
     from rectifier.losses.crl.loss import class_rectification_loss as class_rectification_loss
+    from rectifier.losses.cross_entropy import RectifiedCrossEntropy as RectifiedCrossEntropy
     from rectifier.losses.objective import LossParts as LossParts
-    from rectifier.losses.rectified_cross_entropy import RectifiedCrossEntropy as RectifiedCrossEntropy
     from rectifier.networks.registry import build_network as build_network
     from rectifier.report.comparison import compare_runs as compare_runs
     from rectifier.training import resume as resume

@@ -20,6 +20,7 @@ from rectifier import LabelSpace
 from rectifier.samplers import (
     ClassBalancedSampler,
     ClassBatchSampler,
+    CurriculumSampler,
     DownSampler,
     EpochSampler,
     OverSampler,
@@ -46,6 +47,7 @@ REGISTRY: dict[str, Callable[..., EpochSampler[Any]]] = {
     "class-balanced": ClassBalancedSampler,
     "square-root": SquareRootSampler,
     "progressive": lambda *args, **options: ProgressiveSampler(*args, epochs=5, **options),
+    "curriculum": lambda *args, **options: CurriculumSampler(*args, epochs=5, **options),
     "class-batch": lambda *args, **options: ClassBatchSampler(
         *args, classes=3, samples=2, batch_size=7, batches=20, **options
     ),
@@ -403,6 +405,7 @@ WEIGHTED = {
     "progressive, last": (ProgressiveSampler, {"epochs": 5}, 4, balanced),
     "progressive, later": (ProgressiveSampler, {"epochs": 5}, 9, balanced),
     "progressive, only": (ProgressiveSampler, {"epochs": 1}, 0, natural),
+    "curriculum, third of four": (CurriculumSampler, {"epochs": 4}, 2, lambda n, sizes: n**0.5),
 }
 
 

@@ -64,8 +64,7 @@ def options_of(
 
 def raise_all(complaints: Iterable[str | None]) -> None:
     """Raise one ``ValueError`` with all complaints, so that a user sees every wrong option at once."""
-    found = [complaint for complaint in complaints if complaint]
-    if found:
+    if found := [complaint for complaint in complaints if complaint]:
         raise ValueError("\n".join(found))
 
 
@@ -76,10 +75,8 @@ def that(what: str, value: object, wanted: str, ok: bool) -> str | None:
 
 def choice(what: str, value: object, valid: Sequence[str]) -> str | None:
     """Return the complaint about an option that takes one of a few names."""
-    if value in valid:
-        return None
-    wanted = f"one of {', '.join(map(repr, valid))}"
-    return sentence(what, wanted, repr(value)) + nearest(value, valid)
+    complaint = that(what, value, f"one of {', '.join(map(repr, valid))}", value in valid)
+    return complaint and complaint + nearest(value, valid)
 
 
 def switch(what: str, value: object) -> str | None:
@@ -103,12 +100,10 @@ def below_one(what: str, value: object) -> str | None:
 
 
 def portion(what: str, value: object) -> str | None:
-    """Return the complaint about a share that may be 0 and may be 1."""
     return that(what, value, "a share from 0 to 1", is_real(value) and 0 <= value <= 1)
 
 
 def share(what: str, value: object) -> str | None:
-    """Return the complaint about a share that may be 1 but not 0."""
     return that(what, value, "a number above 0 and at most 1", is_real(value) and 0 < value <= 1)
 
 
@@ -126,7 +121,6 @@ def is_count(value: object) -> bool:
 
 
 def logits(value: object) -> Tensor:
-    """Return ``logits`` if it is a float tensor ``(N, K)``."""
     tensor = _float_tensor("logits", value)
     if tensor.dim() != 2:
         fail("logits", "of shape (N, K)", f"shape {tuple(tensor.shape)}")
@@ -134,7 +128,6 @@ def logits(value: object) -> Tensor:
 
 
 def logits_columns(value: Tensor, sizes: Sequence[int]) -> None:
-    """Check that ``logits`` has one column per class."""
     if value.shape[1] != sum(sizes):
         listed = str(list(sizes)) if len(sizes) <= 12 else f"{len(sizes)} labels"
         fail("logits", f"of shape (N, {sum(sizes)}) for sizes {listed}", f"shape {tuple(value.shape)}")

@@ -115,9 +115,8 @@ def _on_each_label(function: Callable[[Tensor, int], Tensor], logits: Tensor, si
     if len(set(sizes)) == 1:
         return function(logits.reshape(-1, len(sizes), sizes[0]), -1).flatten(1)
     blocks = [function(block, -1).flatten(1) for block in _padded_blocks(logits, sizes)]
-    return _rearrange(
-        torch.cat(blocks, 1), padded_to_plain(sizes, logits.device), _plain_to_padded(sizes, logits.device)
-    )
+    there, back = padded_to_plain(sizes, logits.device), _plain_to_padded(sizes, logits.device)
+    return _rearrange(torch.cat(blocks, 1), there, back)
 
 
 def argmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -178,9 +177,7 @@ def _padded_blocks(logits: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 
 def _rearrange(columns: Tensor, there: Tensor, back: Tensor, fill: float = 0.0) -> Tensor:
-    """Return the columns with the indices ``there``, where the index after the last is ``fill``. ``back`` is the
-    inverse.
-    """
+    """Return the columns ``there``, where the index after the last is ``fill``. ``back`` is the inverse."""
     rearranged: Tensor = _Rearrange.apply(columns, there, back, fill)  # type: ignore[no-untyped-call]
     return rearranged
 

@@ -25,9 +25,8 @@ def class_counts(targets: Tensor, sizes: Sizes | None = None) -> list[Tensor]:
     >>> [counts.tolist() for counts in class_counts(torch.tensor([[0, 1], [2, -1], [0, 1]]), [3, 2])]
     [[2, 0, 1], [0, 2]]
     """
-    resolved = _resolve(targets, sizes)
-    canonical = columns.as_targets(targets, resolved, columns.label_names(sizes))
-    return list(_counts(canonical, resolved).split(list(resolved)))
+    counts, resolved = _counts(targets, sizes)
+    return list(counts.split(list(resolved)))
 
 
 def imbalance_ratio(counts: Counts) -> Tensor:
@@ -84,9 +83,7 @@ def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0
     tensor([False,  True,  True])
     """
     check.raise_all([check.share("rho", rho)])
-    resolved = _resolve(targets, sizes)
-    canonical = columns.as_targets(targets, resolved, columns.label_names(sizes))
-    return minority_of_counts(_counts(canonical, resolved), resolved, rho)
+    return minority_of_counts(*_counts(targets, sizes), rho)
 
 
 def column_counts(own: Tensor, total: int) -> Tensor:
@@ -155,15 +152,14 @@ def step_profile(classes: int, largest: int, smallest: int, minority: float = 0.
     return [largest] * (classes - small) + [smallest] * small
 
 
-def _counts(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    return column_counts(columns.own_columns(targets, sizes), sum(sizes)).long()
-
-
-def _resolve(targets: Tensor, sizes: Sizes | None) -> tuple[int, ...]:
-    if sizes is not None:
-        return columns.as_sizes(sizes)
-    canonical = check.targets(targets, 1)
-    return (max(int(canonical.max()) + 1, 1) if canonical.numel() else 1,)
+def _counts(targets: Tensor, sizes: Sizes | None) -> tuple[Tensor, tuple[int, ...]]:
+    """Return the counts ``(K,)`` of checked targets, and the sizes."""
+    if sizes is None:
+        single = check.targets(targets, 1)
+        sizes = (max(int(single.max()) + 1, 1) if len(single) else 1,)
+    known = columns.as_sizes(sizes)
+    canonical = columns.as_targets(targets, known, columns.label_names(sizes))
+    return column_counts(columns.own_columns(canonical, known), sum(known)).long(), known
 
 
 def _per_label(counts: Counts, measure: Callable[[Tensor], Tensor]) -> Tensor:
@@ -175,15 +171,14 @@ def _per_label(counts: Counts, measure: Callable[[Tensor], Tensor]) -> Tensor:
 
 def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
     """Return counts as a list with one 1-d tensor per label, and whether they came as a single label."""
+    wanted = "a 1-d tensor, or a list with one per label"
     if not isinstance(counts, (Tensor, Sequence)) and not hasattr(counts, "__array__"):
-        raise TypeError(check.sentence("class_counts", "a 1-d tensor, or a list with one per label", repr(counts)))
-    if isinstance(counts, Tensor) and counts.dim() == 0:
-        check.fail("class_counts", "a 1-d tensor, or a list with one per label", "a single number")
-    single = (isinstance(counts, Tensor) and counts.dim() == 1) or (
-        not isinstance(counts, Tensor) and len(counts) > 0 and all(_is_number(entry) for entry in counts)
-    )
-    given = [counts] if single else list(counts)
-    labels = [torch.as_tensor(label) for label in given]
+        raise TypeError(check.sentence("class_counts", wanted, repr(counts)))
+    if isinstance(counts, Tensor):
+        single = counts.dim() <= 1
+    else:
+        single = len(counts) > 0 and all(isinstance(n, Number) or getattr(n, "ndim", None) == 0 for n in counts)
+    labels = [torch.as_tensor(label) for label in ([counts] if single else counts)]
     for position, label in enumerate(labels):
         what = "class_counts" if single else f"class_counts[{position}]"
         if label.dim() != 1 or label.numel() == 0:
@@ -191,20 +186,11 @@ def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
         if not bool((label >= 0).all()):
             check.fail(what, "non-negative", f"{label.min().item()}")
     if not labels:
-        check.fail("class_counts", "a 1-d tensor, or a list with one per label", "an empty list")
+        check.fail("class_counts", wanted, "an empty list")
     return labels, single
 
 
-def _is_number(entry: object) -> bool:
-    return entry.dim() == 0 if isinstance(entry, Tensor) else isinstance(entry, Number)
-
-
 def _check_profile(classes: int, largest: int, smallest: float, whole: bool = True) -> None:
-    counts_ok = check.is_count(largest) and (check.is_count(smallest) or (check.is_real(smallest) and not whole))
-    check.raise_all(
-        [
-            check.count("classes", classes),
-            check.count("largest", largest),
-            check.that("smallest", smallest, f"from 1 to largest ({largest})", counts_ok and 1 <= smallest <= largest),
-        ]
-    )
+    known = check.is_count(largest) and (check.is_count(smallest) if whole else check.is_real(smallest))
+    ordered = check.that("smallest", smallest, f"from 1 to largest ({largest})", known and 1 <= smallest <= largest)
+    check.raise_all([check.count("classes", classes), check.count("largest", largest), ordered])

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from numbers import Integral, Real
+from math import floor
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from rectifier._base import check
 
 Table = Any
-"""A mapping of columns, a pandas DataFrame, a list of rows, or an array ``(N, A)``."""
+"""A mapping of columns, a pandas DataFrame, a list of rows (mappings or sequences), or an array ``(N, A)``."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,7 @@ class LabelSpace:
 
     @classmethod
     def from_sizes(cls, sizes: Sequence[int]) -> LabelSpace:
-        """Name labels and classes by their numbers.
-
-        >>> LabelSpace.from_sizes([2, 3]).names
-        ('label0', 'label1')
-        """
+        """Name labels and classes by their numbers: ``label0``, ``label1``; ``0``, ``1``, ``2``."""
         sizes = sizes.tolist() if hasattr(sizes, "tolist") else sizes
         for position, size in enumerate(sizes):
             if not check.is_count(size):
@@ -71,10 +68,7 @@ class LabelSpace:
 
     @classmethod
     def infer(cls, table: Table) -> LabelSpace:
-        """Read the classes of each label from a table of values.
-
-        A table is a mapping of columns, a pandas DataFrame, a list of rows (mappings or sequences) or an array ``(N,
-        A)``. Without names the labels are ``label0``, ``label1`` and so on.
+        """Read the classes of each label from a table. Without column names the labels are ``label0``, ``label1``.
 
         Blanks, ``None``, NaN and pandas' NA are missing. Any other value is a class, including -1. Whole numbers sort
         by value, everything else by name.
@@ -84,8 +78,7 @@ class LabelSpace:
         """
         columns = _columns(table)
         found = {name: {_class_name(v) for v in column if not is_missing(v)} for name, column in columns.items()}
-        empty = [name for name, classes in found.items() if not classes]
-        if empty:
+        if empty := [name for name, classes in found.items() if not classes]:
             check.fail(f"column {empty[0]!r}", "a label with at least one value", "missing values only")
         return cls(tuple(found), tuple(tuple(sorted(classes, key=_numbers_first)) for classes in found.values()))
 
@@ -114,11 +107,10 @@ class LabelSpace:
         [[1], [-1], [0]]
         """
         columns = _columns(table)
-        absent = [name for name in self.names if name not in columns]
-        if absent:
+        if absent := [name for name in self.names if name not in columns]:
             wanted = f"a table with the columns {', '.join(self.names)}"
-            hint = check.nearest(absent[0], columns)
-            raise ValueError(check.sentence("table", wanted, f"none named {absent[0]!r}") + hint)
+            problem = check.sentence("table", wanted, f"none named {absent[0]!r}")
+            raise ValueError(problem + check.nearest(absent[0], columns))
         encoded = [self._encode_column(a, columns[name]) for a, name in enumerate(self.names)]
         if len(set(map(len, encoded))) > 1:
             check.fail("every column", "of one length", f"lengths {list(map(len, encoded))}")
@@ -126,15 +118,13 @@ class LabelSpace:
 
     def _encode_column(self, label: int, column: Iterable[object]) -> list[int]:
         index = {name: k for k, name in enumerate(self.classes[label])}
-        encoded = []
-        for row, value in enumerate(column):
-            name = _class_name(value)
-            if not is_missing(value) and name not in index:
+        names = [None if is_missing(value) else _class_name(value) for value in column]
+        for row, name in enumerate(names):
+            if name is not None and name not in index:
                 wanted = f"one of its {len(index)} classes"
                 problem = check.sentence(f"label {self.names[label]!r}", wanted, f"{name!r} in row {row}")
                 raise ValueError(problem + check.nearest(name, index))
-            encoded.append(-1 if is_missing(value) else index[name])
-        return encoded
+        return [-1 if name is None else index[name] for name in names]
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the label space as JSON text, and write it to ``path`` if given."""
@@ -158,11 +148,7 @@ class LabelSpace:
 
 
 def first_columns(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the first column of each label.
-
-    >>> first_columns([2, 5, 3])
-    (0, 2, 7)
-    """
+    """Return the first column of each label."""
     return (0, *accumulate(sizes))[:-1]
 
 
@@ -191,11 +177,9 @@ def is_missing(value: object) -> bool:
 def _class_name(value: object) -> str:
     if isinstance(value, Tensor):
         value = value.item()
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(int(value))
     # pandas turns a column of whole numbers with a blank into floats: 3.0 is the class "3".
-    if isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer():
-        return str(int(float(value)))
+    if isinstance(value, Real) and not isinstance(value, bool) and value == value // 1:
+        return str(floor(value))
     return str(value).strip()
 
 
@@ -207,6 +191,5 @@ def _numbers_first(name: str) -> tuple[int, int, str]:
 
 
 def _no_duplicates(what: str, names: Sequence[str]) -> None:
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
         check.fail(what, "all different", f"{twice[0]!r} twice")

@@ -9,14 +9,13 @@ from rectifier.losses.asymmetric import Asymmetric
 from rectifier.losses.class_weights import cost_weights, effective_number_weights
 from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.loss import ClassRectificationLoss, class_rectification_loss
-from rectifier.losses.cross_entropy import CrossEntropy, MultiLabelCrossEntropy
+from rectifier.losses.cross_entropy import CrossEntropy, MultiLabelCrossEntropy, RectifiedCrossEntropy
 from rectifier.losses.focal import Focal
 from rectifier.losses.ldam import LDAM
 from rectifier.losses.lmle import LMLE, quintuplet_loss
 from rectifier.losses.logit_adjusted import LogitAdjusted
 from rectifier.losses.objective import LossParts, Objective
 from rectifier.losses.ranked_triplet import RankedCrossEntropy, ranking_loss
-from rectifier.losses.rectified_cross_entropy import RectifiedCrossEntropy
 from rectifier.losses.semi_hard_triplet import SemiHardTripletLoss, semi_hard_triplet_loss
 
 __all__ = [

@@ -18,13 +18,7 @@ class Asymmetric(ProbabilityLoss):
 
     Class 1 is the positive, p its probability under the softmax of both logits. A positive costs -(1 - p)^positive log
     p. A negative costs -q^negative log(1 - q) with q = max(p - shift, 0), so negatives with p below the shift cost
-    nothing. The gradient includes the focus, as in the formula.
-
-    Args:
-        sizes: Number of classes of each label, or a LabelSpace. Labels without exactly two classes use cross-entropy.
-        positive: The focus of positives; 0 is cross-entropy.
-        negative: The focus of negatives.
-        shift: How much is subtracted from the probability of negatives.
+    nothing. The gradient includes the focus, as in the formula. Labels without exactly two classes use cross-entropy.
 
     >>> Asymmetric([2])(torch.zeros(2, 2), torch.tensor([[1], [0]]), (2,))
     tensor([[0.6931],

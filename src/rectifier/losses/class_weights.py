@@ -32,11 +32,9 @@ def effective_number_weights(counts: Counts, beta: float = 0.999) -> Tensor:
     """
     check.raise_all([check.below_one("beta", beta)])
     log_beta = math.log(beta) if beta else -math.inf
-    labels, _ = as_count_list(counts)
-    return torch.cat([_effective_number_weights(label, beta, log_beta) for label in labels]).float()
-
-
-def _effective_number_weights(counts: Tensor, beta: float, log_beta: float) -> Tensor:
-    weights = (1 - beta) / -torch.expm1(counts.double().clamp(min=1) * log_beta)
-    present = weights[counts > 0]
-    return weights / present.mean() if len(present) else torch.ones_like(weights)
+    by_label = []
+    for label in as_count_list(counts)[0]:
+        weights = (1 - beta) / -torch.expm1(label.double().clamp(min=1) * log_beta)
+        present = weights[label > 0]
+        by_label.append(weights / present.mean() if len(present) else torch.ones_like(weights))
+    return torch.cat(by_label).float()

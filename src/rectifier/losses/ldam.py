@@ -18,11 +18,8 @@ class LDAM(torch.nn.Module):
     between cosines of features and class weights, so the network needs a cosine classifier, whose logits are 30 *
     cosines. For other logits a margin of 0.5 has no meaning.
 
-    Args:
-        counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
-            class without samples has the margin of the rarest class with samples.
-        largest: The margin of the rarest class of each label, in cosines; 0 is plain cross-entropy.
-        scale: The factor of the cosines in the network.
+    ``counts`` are the training samples of each class: a 1-d tensor for one label, a list with one per label for
+    several. A class without samples has the margin of the rarest class with samples. ``largest=0`` is cross-entropy.
 
     >>> LDAM(torch.tensor([1600, 100])).margins
     tensor([0.2500, 0.5000])

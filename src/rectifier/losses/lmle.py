@@ -94,14 +94,10 @@ class LMLE(torch.nn.Module):
 
     In its parts, ``base_loss`` is each label's contribution to the loss and ``comparisons`` its quintuplets that count.
 
-    Args:
-        sizes: Number of classes of each label, or a LabelSpace.
+    Own arguments (``Objective`` and ``quintuplet_loss`` explain the others):
         quintuplets: R, at least one per label; None is a fifth of each batch.
-        margins: g1, g2 and g3 of the three hinges.
-        pretrain: Share of training that uses cross-entropy, from 0 to 1.
         weight: Weight of the quintuplets relative to the cross-entropy before them. At the learning rate of a new
             network, hard quintuplets can collapse all features to one point, where the loss stays at its margins.
-        gather: Under ``torch.distributed``, average over the rows of all ranks.
 
     >>> objective = LMLE([2], quintuplets=1, pretrain=0.5)
     >>> east, north = [1.0, 0.0], [0.0, 1.0]

@@ -15,12 +15,8 @@ class LogitAdjusted(torch.nn.Module):
     """Give the cross-entropy of the logits plus tau * log prior.
 
     The prior accounts for the class frequencies, so the logits do not: their argmax decides as if all classes were
-    equally frequent.
-
-    Args:
-        counts: Training samples of each class: a 1-d tensor for one label, a list with one per label for several. A
-            class without samples has the prior of half a sample.
-        tau: The factor of the log prior; 0 is cross-entropy.
+    equally frequent. ``counts`` are the training samples of each class: a 1-d tensor for one label, a list with one per
+    label for several. A class without samples has the prior of half a sample. tau = 0 is cross-entropy.
 
     >>> LogitAdjusted(torch.tensor([75, 25]))(torch.zeros(2, 2), torch.tensor([[0], [1]]), (2,)).exp()
     tensor([[1.3333],

@@ -28,7 +28,10 @@ def both_sides(given: Inputs, logits: Tensor, partner: Partner, sizes: columns.S
 
     A label that one image lacks belongs wholly to the other image. ``logits`` are those of the local batch.
     """
-    targets, share = _checked(logits, partner, sizes, given)
+    if not isinstance(partner, tuple) or len(partner) != 2:
+        raise TypeError(check.sentence("partner", "a pair (targets, share)", type(partner).__name__))
+    targets = columns.targets_beside(logits, partner[0], given.sizes, columns.label_names(sizes))
+    share = _checked_share(partner[1], logits, len(given.sizes)).to(given.logits.dtype)
     if gather:
         share, targets, _ = global_batch(share, targets, None)
     first, second = given.targets >= 0, targets >= 0
@@ -42,11 +45,7 @@ def larger_side(sides: list[Side]) -> Tensor:
     return first.targets if first.share is None else torch.where(first.share >= 0.5, first.targets, second.targets)
 
 
-def _checked(logits: Tensor, partner: Partner, sizes: columns.Sizes, given: Inputs) -> Partner:
-    if not isinstance(partner, tuple) or len(partner) != 2:
-        raise TypeError(check.sentence("partner", "a pair (targets, share)", type(partner).__name__))
-    targets = columns.targets_beside(logits, partner[0], given.sizes, columns.label_names(sizes))
-    share, labels = partner[1], len(given.sizes)
+def _checked_share(share: Tensor, logits: Tensor, labels: int) -> Tensor:
     if not isinstance(share, Tensor) or not share.is_floating_point():
         raise TypeError(check.sentence("the partner's share", "a floating point tensor", type(share).__name__))
     if share.shape not in ((len(logits),), (len(logits), labels)):
@@ -54,5 +53,4 @@ def _checked(logits: Tensor, partner: Partner, sizes: columns.Sizes, given: Inpu
         check.fail("the partner's share", wanted, f"shape {tuple(share.shape)}")
     check.same_device("the partner's share", share, "logits", logits)
     check.within("the partner's share", share, 0.0, 1.0)
-    by_label = share[:, None] if share.dim() == 1 else share
-    return targets, by_label.to(given.logits.dtype).expand(-1, labels)
+    return (share[:, None] if share.dim() == 1 else share).expand(-1, labels)

@@ -96,16 +96,23 @@ class Objective(torch.nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        known, rectified, weighted = columns.as_sizes(sizes), rectification is not None, weights is not None
+        only_rectified = {"falling": falling, "rectify_from": rectify_from, "pooled": pooled, "memory": memory}
+        alone = [option for option, given in only_rectified.items() if given and not rectified]
         check.raise_all(
             [
                 check.switch("falling", falling),
                 check.switch("pooled", pooled),
                 check.portion("weights_from", weights_from),
                 check.portion("rectify_from", rectify_from),
+                check.that("alpha", alpha, "given together with rectification", alpha is not None or not rectified),
+                check.that("alpha", alpha, "None without rectification", alpha is None or rectified),
+                check.that("weights", weights, "given together with weights_from", weighted or not weights_from),
+                *(check.that("rectification", None, f"given together with {option}", False) for option in alone),
             ]
         )
-        only_with = {"falling": falling, "rectify_from": rectify_from, "pooled": pooled, "memory": memory}
-        _check_together(weights, weights_from, rectification, alpha, only_with)
+        if weights is not None and (weights.shape != (sum(known),) or not bool((weights >= 0).all())):
+            check.fail("weights", f"{sum(known)} numbers of at least 0, one for each class", f"{weights.tolist()}")
         self.sizes = columns.kept_sizes(sizes)
         self.sample_loss = sample_loss
         self.design = None if rectification is None else rectification.checked()
@@ -114,8 +121,7 @@ class Objective(torch.nn.Module):
         self.weights_from, self.rectify_from = weights_from, rectify_from
         self.falling, self.pooled = falling, pooled
         self.memory = make_memory(memory, self.sizes, memory_age)
-        known = columns.as_sizes(sizes)
-        self.register_buffer("weights", _weights(weights, sum(known)))
+        self.register_buffer("weights", weights)
         self.register_buffer("alpha", _alpha(0.0 if alpha is None else alpha, len(known)), persistent=alpha is not None)
         self.register_buffer("progress", torch.zeros(()), persistent=False)
 
@@ -164,8 +170,9 @@ class Objective(torch.nn.Module):
 
     def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side]) -> Tensor:
         """Return ``(A,)``: the weighted mean over the samples that have the label, 0 where none has it."""
-        weights = self._current_weights(given.logits.dtype)
-        totals, counts = [], []
+        weights, totals, counts = self.weights, [], []
+        if weights is not None:
+            weights = torch.where(self.progress >= self.weights_from, weights.to(given.logits.dtype), 1)
         for side in sides:  # one, or two for mixed images
             counted = _counted(side, given.sizes, weights, given.logits.dtype)
             if isinstance(self.sample_loss, ProbabilityLoss):
@@ -176,11 +183,6 @@ class Objective(torch.nn.Module):
             counts.append(counted.sum(0))
         total, count = (sum(parts[1:], parts[0]) for parts in (totals, counts))
         return total / count.where(count > 0, 1)
-
-    def _current_weights(self, dtype: torch.dtype) -> Tensor | None:
-        if self.weights is None:
-            return None
-        return torch.where(self.progress >= self.weights_from, self.weights.to(dtype), 1)
 
     def _current_alpha(self) -> Tensor:
         alpha = self.alpha * (torch.cos(math.pi * self.progress) + 1) / 2 if self.falling else self.alpha
@@ -206,29 +208,9 @@ def _counted(side: Side, sizes: tuple[int, ...], weights: Tensor | None, dtype: 
     return counted if side.share is None else counted * side.share
 
 
-def _check_together(
-    weights: Tensor | None, weights_from: float, design: Design | None, alpha: object, only_with: dict[str, float]
-) -> None:
-    """Check that options which need each other come together."""
-    if (alpha is None) != (design is None):
-        wanted = "given together with rectification" if alpha is None else "None without rectification"
-        check.fail("alpha", wanted, "None" if alpha is None else repr(alpha))
-    if weights_from and weights is None:
-        check.fail("weights", "given together with weights_from", "None")
-    for option, given in only_with.items():
-        if given and design is None:
-            check.fail("rectification", f"given together with {option}", "None")
-
-
-def _weights(weights: Tensor | None, total: int) -> Tensor | None:
-    if weights is not None and (weights.shape != (total,) or not bool((weights >= 0).all())):
-        check.fail("weights", f"{total} numbers of at least 0, one for each class", f"{weights.tolist()}")
-    return weights
-
-
 def _alpha(alpha: float | Sequence[float] | Tensor, labels: int) -> Tensor:
     try:
-        given = torch.as_tensor(alpha, dtype=torch.float32).detach().clone()
+        given = torch.as_tensor(alpha, dtype=torch.float32).detach()
     except (TypeError, ValueError, RuntimeError):
         check.fail("alpha", "a number, or one for each label", repr(alpha))
     if given.dim() > 1 or (given.dim() == 1 and len(given) != labels):

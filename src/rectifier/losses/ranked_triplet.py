@@ -27,10 +27,8 @@ def ranking_loss(features: Tensor, targets: Tensor, margin: float = 0.2) -> Tens
     loss is the mean over all such pairs of max(0, margin + D(a, p) - D(a, n)), with D the squared distance of the
     joined features, scaled to unit length.
 
-    Args:
-        features: ``(N, A, D)``, joined to ``(N, A * D)``, or ``(N, D)``.
-        targets: ``(N, A)``, or ``(N,)`` for one label; negative where missing.
-        margin: How much farther than the positive the negative must be.
+    ``features`` are ``(N, A, D)``, joined to ``(N, A * D)``, or ``(N, D)``. ``targets`` are ``(N, A)``, or ``(N,)`` for
+    one label; negative where missing.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     >>> ranking_loss(features, torch.tensor([[0, 0], [0, 0], [0, 1]]))  # the first two agree, but the third is nearer
@@ -67,8 +65,7 @@ def _sums(features: Tensor, targets: Tensor, margin: float, anchors: slice) -> t
 
 
 def _agreement(targets: Tensor, anchors: slice) -> Tensor:
-    """Return ``(n, N)``: the share of labels in which samples agree, -1 without common labels and for the anchor
-    itself.
+    """Return ``(n, N)``: the share of labels that samples agree in; -1 without common labels and for the anchor itself.
 
     Equal shares are equal floats, because a quotient of small integers is rounded once.
     """
@@ -81,18 +78,13 @@ def _agreement(targets: Tensor, anchors: slice) -> Tensor:
 
 
 class RankedCrossEntropy(torch.nn.Module):
-    """Train with the cross-entropy of every label plus ``weight`` times the ``ranking_loss`` of the joined features
-    (DARN).
+    """Train with the cross-entropy of every label plus ``weight`` times the ``ranking_loss`` (DARN).
 
     Called like every objective. In its parts, ``rectification`` is the ranking loss, the same for every label, and
     ``comparisons`` the number of its triplets. ``alpha`` is 0, because the cross-entropy keeps its full weight.
 
-    Args:
-        sizes: Number of classes of each label, or a LabelSpace.
-        weight: Weight of the ranking loss; 0 is cross-entropy alone.
-        margin: How much farther than the positive the negative must be.
-        label_reduction: Reduction of the cross-entropy: ``"sum"`` over labels or ``"mean"``.
-        gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
+    The other arguments are those of ``ranking_loss`` and ``Objective``. ``label_reduction`` is that of the
+    cross-entropy, ``"sum"`` or ``"mean"``.
 
     >>> objective = RankedCrossEntropy([2], weight=0.5)
     >>> objective(torch.zeros(3, 2), torch.tensor([0, 0, 1]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))

@@ -6,7 +6,7 @@ or margins works only for the labels it was made for.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,11 +14,8 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.labels import columns
 
-
-class SampleLoss(Protocol):
-    """A function of float logits ``(N, K)`` and checked targets ``(N, A)`` that gives ``(N, A)``, 0 where missing."""
-
-    def __call__(self, logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor: ...
+SampleLoss = Callable[[Tensor, Tensor, tuple[int, ...]], Tensor]
+"""A function of logits ``(N, K)``, checked targets ``(N, A)`` and sizes that gives ``(N, A)``, 0 where missing."""
 
 
 class ProbabilityLoss(torch.nn.Module):

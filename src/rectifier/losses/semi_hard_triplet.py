@@ -27,11 +27,8 @@ def semi_hard_triplet_loss(
     is the mean over its pairs of max(0, margin + D(a, p) - D(a, n)), with D the squared distance of features scaled to
     unit length.
 
-    Args:
-        features: ``(N, A, D)``, or ``(N, D)`` where the labels share them.
-        targets: ``(N, A)``, or ``(N,)`` for one label; negative where missing.
-        margin: How much farther than the positive the negative must be.
-        label_reduction: ``"sum"`` over labels, ``"mean"``, or ``"none"`` for ``(A,)``.
+    ``features`` are ``(N, A, D)``, or ``(N, D)`` where the labels share them. ``targets`` are ``(N, A)``, or ``(N,)``
+    for one label; negative where missing. ``label_reduction`` is ``"sum"``, ``"mean"``, or ``"none"`` for ``(A,)``.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> semi_hard_triplet_loss(features, torch.tensor([0, 0, 1, -1]), margin=2.5)
@@ -91,14 +88,8 @@ def _semi_hard(distances: Tensor, negative: Tensor) -> Tensor:
 class SemiHardTripletLoss(torch.nn.Module):
     """Train features alone, with ``semi_hard_triplet_loss``. Neighbours decide; the logits get the gradient 0.
 
-    Called like every objective. In its parts, ``base_loss`` is the triplet loss of each label and ``comparisons`` the
-    number of its pairs.
-
-    Args:
-        sizes: Number of classes of each label, or a LabelSpace.
-        margin: How much farther than the positive the negative must be.
-        label_reduction: ``"sum"`` over labels, ``"mean"``, or ``"none"`` for ``(A,)``.
-        gather: Under ``torch.distributed``, form pairs in the joined batch of all ranks.
+    Called like every objective, with its arguments. With ``gather``, pairs form in the joined batch of all ranks. In
+    its parts, ``base_loss`` is the triplet loss of each label and ``comparisons`` the number of its pairs.
 
     >>> objective = SemiHardTripletLoss([2], margin=2.5)
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])

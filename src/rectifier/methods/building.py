@@ -22,8 +22,6 @@ def build_objective(
 ) -> torch.nn.Module:
     """Build the objective of a method, or of several joined by ``+``, from the class counts of the training split.
 
-    ``objective(logits, targets, features, return_parts=True)`` returns ``LossParts``.
-
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> build_objective("crl+focal", [torch.tensor([90, 10])], space, eta=0.5, gamma=1).alpha
     tensor([0.2222])
@@ -36,8 +34,8 @@ def build_objective(
     if whole is not None:
         return whole
     loss = method.build("loss", options, list(counts), space) or CrossEntropy()
-    more = [method.build(slot, options, list(counts)) or {} for slot in ("weights", "rectification")]
-    return Objective(loss, space, gather=gather, **more[0], **more[1])
+    weights, rectification = (method.build(slot, options, list(counts)) or {} for slot in ("weights", "rectification"))
+    return Objective(loss, space, gather=gather, **weights, **rectification)
 
 
 def build_sampler(
@@ -52,7 +50,7 @@ def build_sampler(
 ) -> EpochSampler[Any]:
     """Build the sampler of a method for training targets ``(N, A)``. ``common`` are seed, num_replicas and rank.
 
-    ``epochs`` and ``batch_size`` are those of the training; the batch size is that of one process.
+    ``batch_size`` is that of one process.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> len(build_sampler("over-sampling", torch.tensor([[0], [0], [0], [1]]), space))
@@ -69,22 +67,17 @@ def check_method(name: str, epochs: int, options: Options) -> None:
     rounds_of(name, epochs, options)
     share = whole_from(name, options)
     if (epochs - 1) / epochs < share:
-        wanted = f"enough for an epoch after the share {share:g} of training, where {name} starts"
-        check.fail("epochs", wanted, epochs)
+        check.fail("epochs", f"enough for an epoch after the share {share:g} of training, where {name} starts", epochs)
 
 
 def whole_from(name: str, options: Options) -> float:
-    """Return the share of training after which a method is complete, because class weights or rectification may start
-    late.
-
-    Network weights from an earlier epoch do not come from the whole method.
+    """Return the share of training after which a method is complete: class weights or rectification may start late.
 
     >>> whole_from("ldam-drw", {}), whole_from("crl", {"rectify_from": 0.5}), whole_from("ce", {})
     (0.8, 0.5, 0.0)
     """
-    taken = find_method(name).options
     shares = {"weights_from": DEFERRED_FROM, "rectify_from": 0.0}
-    given = {option: options.get(option, default) for option, default in shares.items() if option in taken}
+    given = {option: options.get(option, shares[option]) for option in find_method(name).options if option in shares}
     check.raise_all([check.portion(option, share) for option, share in given.items()])
     return max(given.values(), default=0.0)
 
@@ -114,14 +107,11 @@ def needed_of_network(name: str, given: Options) -> dict[str, Any]:
     >>> needed_of_network("ldam", {"depth": 20})
     {'depth': 20, 'classifier': 'cosine'}
     """
-    method = find_method(name)
-    wanted = method.classifier
+    wanted = find_method(name).classifier
     if build_afterwards(name, {}).kind in ("lws", "tau"):
         if wanted is not None:
             check.fail(f"method {name!r}", "one that leaves the classifier linear", wanted)
         wanted = "linear"
-    if wanted is None:
-        return dict(given)
-    if given.get("classifier", wanted) != wanted:
+    if wanted is not None and given.get("classifier", wanted) != wanted:
         check.fail("the network's classifier", f"{wanted} for method {name!r}", repr(given["classifier"]))
-    return {**given, "classifier": wanted} if wanted != "linear" else dict(given)
+    return {**given, "classifier": wanted} if wanted == "cosine" else dict(given)

@@ -73,7 +73,7 @@ def _remix(
     return Remix(counts, space, kappa=mix_kappa, tau=mix_tau, **options)  # CRL also has a kappa, logit adjustment a tau
 
 
-def _plain_sampler(kind: Callable[..., EpochSampler[Any]], *options: str) -> Part:
+def _sampler(kind: Callable[..., EpochSampler[Any]], *options: str) -> Part:
     return Part(lambda targets, space, *, epochs, batch_size, **common: kind(targets, space, **common), options)
 
 
@@ -123,12 +123,8 @@ METHODS: dict[str, Method] = {
     "crl-instance-relative": _crl("instance", "relative"),
     "crl-instance-absolute": _crl("instance", "absolute"),
     "crl-instance-distribution": _crl("instance", "distribution"),
-    "over-sampling": Method(
-        "repeat samples of rare classes", _DRUMMOND, sampler=_plain_sampler(OverSampler, "combine")
-    ),
-    "down-sampling": Method(
-        "drop samples of frequent classes", _DRUMMOND, sampler=_plain_sampler(DownSampler, "combine")
-    ),
+    "over-sampling": Method("repeat samples of rare classes", _DRUMMOND, sampler=_sampler(OverSampler, "combine")),
+    "down-sampling": Method("drop samples of frequent classes", _DRUMMOND, sampler=_sampler(DownSampler, "combine")),
     "cost-sensitive": Method(
         "weight each class by exp(-its share of samples)",
         "He, Garcia: Learning from imbalanced data, 2009",
@@ -210,12 +206,12 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "class-balanced-sampling": Method(
-        "draw all classes equally often", _DECOUPLING, sampler=_plain_sampler(ClassBalancedSampler)
+        "draw all classes equally often", _DECOUPLING, sampler=_sampler(ClassBalancedSampler)
     ),
     "square-root-sampling": Method(
         "draw classes in proportion to the square root of their size",
         _DECOUPLING,
-        sampler=_plain_sampler(SquareRootSampler),
+        sampler=_sampler(SquareRootSampler),
     ),
     "progressive-sampling": Method(
         "move from natural to equal class frequencies during training", _DECOUPLING, sampler=_PROGRESSIVE

@@ -34,38 +34,22 @@ class Afterwards:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to train. Empty slots are those of plain cross-entropy training.
-
-    ========================  =====================================================================================
-    ``loss``                  the sample loss, ``build(counts, space, **options)``
-    ``weights``               class weights, ``build(counts, **options)`` gives ``weights`` and ``weights_from``
-    ``rectification``         CRL with the loss, ``build(counts, **options)`` gives its options of ``Objective``
-    ``objective``             replaces these three, ``build(counts, space, gather=, **options)``
-    ``sampler``               the order of samples, ``build(targets, space, epochs=, **common)``
-    ``mixing``                mixes images, ``build(counts, space, **options)``
-    ``classifier``            required of the network: ``"cosine"``
-    ``rounds``                epochs before which the sampler reads the features, ``build(epochs, **options)``
-    ``features``              replaces a trained network: ``"hog"``
-    ``afterwards``            changes the classifier of the trained network: ``"crt"``, ``"lws"``, ``"tau"``
-    ``posthoc``               adjusts the logits, fitted on validation
-    ``decision``              decides from features without the classifier: ``"neighbours"``, ``"clusters"``, ``"svm"``
-    ========================  =====================================================================================
-    """
+    """One way to train. Empty slots are those of plain cross-entropy training."""
 
     about: str
     reference: str = ""
-    loss: Part | None = None
-    weights: Part | None = None
-    rectification: Part | None = None
-    objective: Part | None = None
-    sampler: Part | None = None
-    mixing: Part | None = None
-    classifier: str | None = None
-    rounds: Part | None = None
-    features: str | None = None
-    afterwards: Part | None = None
-    posthoc: str | None = None
-    decision: str | None = None
+    loss: Part | None = None  #: the sample loss, ``build(counts, space, **options)``
+    weights: Part | None = None  #: ``build(counts, **options)`` gives ``weights`` and ``weights_from``
+    rectification: Part | None = None  #: CRL; ``build(counts, **options)`` gives options of ``Objective``
+    objective: Part | None = None  #: replaces these three, ``build(counts, space, gather=, **options)``
+    sampler: Part | None = None  #: the order of samples, ``build(targets, space, epochs=, **common)``
+    mixing: Part | None = None  #: mixes images, ``build(counts, space, **options)``
+    classifier: str | None = None  #: required of the network: ``"cosine"``
+    rounds: Part | None = None  #: epochs before which the sampler reads the features, ``build(epochs, **options)``
+    features: str | None = None  #: replaces a trained network: ``"hog"``
+    afterwards: Part | None = None  #: changes the classifier of the trained network: crt, lws or tau
+    posthoc: str | None = None  #: adjusts the logits, fitted on validation
+    decision: str | None = None  #: decides from features: ``"neighbours"``, ``"clusters"`` or ``"svm"``
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -73,8 +57,12 @@ class Method:
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.options))
 
     @property
+    def filled(self) -> dict[str, Any]:
+        return {slot: value for slot in SLOTS if (value := getattr(self, slot)) is not None}
+
+    @property
     def parts(self) -> dict[str, Part]:
-        return {slot: part for slot in SLOTS if isinstance(part := getattr(self, slot), Part)}
+        return {slot: part for slot, part in self.filled.items() if isinstance(part, Part)}
 
     def build(self, slot: str, given: Options, *arguments: Any, **more: Any) -> Any:
         """Build the content of a slot, with those of the given options that belong to it. An empty slot gives None."""
@@ -105,21 +93,18 @@ def joined(name: str, methods: list[tuple[str, Method]]) -> Method:
     """Return several methods as one, or raise an error that says why they do not combine."""
     filled: dict[str, str] = {}
     values: dict[str, Any] = {}
+    compatible = f"method {name!r}", "a combination of compatible methods"
     for own, method in methods:
-        for slot in SLOTS:
-            value = getattr(method, slot)
-            if value is None:
-                continue
+        for slot, value in method.filled.items():
             # Two methods may both ask for a cosine classifier. Every other slot takes one method.
             if slot in filled and value != values[slot]:
                 both = f"{filled[slot]} and {own}, which both {_BRINGS.get(slot, f'set a {slot}')}"
-                check.fail(f"method {name!r}", "a combination of compatible methods", both)
+                check.fail(*compatible, both)
             filled[slot], values[slot] = own, value
     for slot, (what, others) in _EXCLUDES.items():
         useless = [filled[other] for other in others if other in filled and filled[other] != filled.get(slot)]
         if slot in filled and useless:
-            got = f"{filled[slot]}, {what}, and {useless[0]}"
-            check.fail(f"method {name!r}", "a combination of compatible methods", got)
+            check.fail(*compatible, f"{filled[slot]}, {what}, and {useless[0]}")
     taken = Counter(option for _, method in methods for option in method.options)
     if twice := [option for option, times in taken.items() if times > 1]:
         check.fail(f"method {name!r}", "a combination of methods with different options", f"{', '.join(twice)} twice")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.network import Network
-from rectifier.networks.options import Shape, Widths, head_complaints, image_shape
+from rectifier.networks.options import Shape, Widths, check_options, image_shape
 
 
 def backbone(
@@ -35,7 +35,7 @@ def backbone(
         pretrained: start from the library's weights, which it may download. Off by default.
         options: passed to the library.
     """
-    check.raise_all([check.choice("library", library, tuple(LIBRARIES)), *head_complaints(branch, dropout, classifier)])
+    check_options(branch, dropout, classifier, check.choice("library", library, tuple(LIBRARIES)))
     known = image_shape(f"{library}:{name}", shape)
     trunk = LIBRARIES[library](_installed(library), name, known[2], pretrained, options)
     features = _features(f"{library}:{name}", trunk, known)

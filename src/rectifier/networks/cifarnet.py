@@ -13,7 +13,7 @@ from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import ResponseNorm, he, truncated_normal
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, head_complaints, image_shape
+from rectifier.networks.options import Widths, check_options, image_shape
 
 SMALLEST = {"tensorflow": 4, "cuda-convnet": 8}
 """The side that leaves the last pooling two places."""
@@ -32,18 +32,12 @@ def cifarnet(
 
     The CRL paper cites Krizhevsky's report and gives no layers. Two forms are common.
 
-    ``tensorflow``, from TensorFlow's tutorial, the framework of the paper: 64 5x5 filters, 3x3 max pooling with stride
-    2, local response normalisation; 64 5x5 filters, normalisation, pooling; fully connected 384 and 192; ReLU
-    throughout. Truncated normal weights of deviation 0.05 (convolutions), 0.04 (fully connected) and 1/192
-    (classifier); biases 0.1, but 0 in the first convolution and the classifier. Dropout between the two fully connected
-    layers is from the copy in TensorFlow's slim library.
+    ``tensorflow`` is from TensorFlow's tutorial, the framework of the paper. Dropout between its fully connected layers
+    is from the copy in TensorFlow's slim library. Any size from 4 x 4.
 
-    ``cuda-convnet``, Krizhevsky's own: 32, 32 and 64 5x5 filters, 3x3 pooling with stride 2 (maximum, then average
-    twice), fully connected 64, ReLU throughout.
-
-    Ours: any size from 4 x 4, or from 8 x 8 for ``cuda-convnet``, whose weights are from N(0, 2 / fan_in). The original
-    deviations (0.0001 in the first convolution) are for pixels from 0 to 255. With standardised images they leave
-    almost no signal.
+    ``cuda-convnet`` is Krizhevsky's own. Our weights are from N(0, 2 / fan_in). The original deviations (0.0001 in the
+    first convolution) are for pixels from 0 to 255 and leave almost no signal of standardised images. Any size from 8 x
+    8.
 
     Own arguments (``Network`` explains the others):
         form: ``"tensorflow"`` or ``"cuda-convnet"``.
@@ -53,19 +47,15 @@ def cifarnet(
     >>> cifarnet([100], (32, 32, 3)).trunk.fc1.in_features  # 64 maps of 8 x 8
     4096
     """
-    check.raise_all(
-        [
-            check.choice("form", form, tuple(SMALLEST)),
-            *head_complaints(branch, 0.0 if dropout is None else dropout, classifier),
-        ]
-    )
+    by_default = 0.5 if form == "tensorflow" else 0.0
+    share = by_default if dropout is None else dropout
+    check_options(branch, share, classifier, check.choice("form", form, tuple(SMALLEST)))
     shape = image_shape(f"cifarnet in form {form!r}", shape, SMALLEST[form])
     if form == "cuda-convnet":
-        trunk, share = _cuda_convnet(*shape), dropout or 0.0
+        trunk = _cuda_convnet(*shape)
         return Network(trunk, 64, sizes, shape, branch=branch, dropout=share, classifier=classifier)
-    trunk = _tensorflow(*shape, 0.5 if dropout is None else dropout)
     draw = partial(truncated_normal, std=1 / 192, bias=0.0)
-    return Network(trunk, 192, sizes, shape, branch=branch, classifier=classifier, draw=draw)
+    return Network(_tensorflow(*shape, share), 192, sizes, shape, branch=branch, classifier=classifier, draw=draw)
 
 
 def _tensorflow(height: int, width: int, channels: int, dropout: float) -> nn.Sequential:
@@ -74,10 +64,10 @@ def _tensorflow(height: int, width: int, channels: int, dropout: float) -> nn.Se
         "conv1": nn.Conv2d(channels, 64, 5, padding=2),
         "relu1": nn.ReLU(),
         "pool1": nn.MaxPool2d(3, 2, ceil_mode=True),
-        "norm1": _response_norm(),
+        "norm1": ResponseNorm(64, 9, alpha=0.001),  # TensorFlow sums 9 squares times 0.001 / 9
         "conv2": nn.Conv2d(64, 64, 5, padding=2),
         "relu2": nn.ReLU(),
-        "norm2": _response_norm(),
+        "norm2": ResponseNorm(64, 9, alpha=0.001),
         "pool2": nn.MaxPool2d(3, 2, ceil_mode=True),
         "flatten": nn.Flatten(),
         "fc1": nn.Linear(maps, 384),
@@ -89,10 +79,6 @@ def _tensorflow(height: int, width: int, channels: int, dropout: float) -> nn.Se
     for name, std, bias in (("conv1", 0.05, 0.0), ("conv2", 0.05, 0.1), ("fc1", 0.04, 0.1), ("fc2", 0.04, 0.1)):
         truncated_normal(layers[name], std, bias)
     return nn.Sequential(OrderedDict(layers))
-
-
-def _response_norm() -> ResponseNorm:
-    return ResponseNorm(64, 9, alpha=0.001)  # TensorFlow sums 9 squares times 0.001 / 9
 
 
 def _cuda_convnet(height: int, width: int, channels: int) -> nn.Sequential:

@@ -26,17 +26,14 @@ TAUS = tuple(step / 10 for step in range(11))
 
 
 def class_logits(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:
-    """Return the logits ``(N, K)`` of shared features ``(N, D)``, or of features per label ``(N, A, D)``.
-
-    It computes what a network's head computes, from saved features and any weights.
+    """Return the logits ``(N, K)`` of saved features ``(N, D)``, or ``(N, A, D)``, as a network's head does.
 
     >>> features = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     >>> class_logits(features, torch.arange(10.0).view(5, 2), None, [2, 3])
     tensor([[0., 2., 5., 7., 9.]])
     """
     known = columns.as_sizes(sizes)
-    _check_classifier(weight, bias, known)
-    _check_features(features, weight, known)
+    _check(features, weight, bias, known)
     features = features.to(weight.dtype)
     if features.dim() == 2:
         return linear(features, weight, bias)
@@ -72,7 +69,7 @@ def choose_tau(
     """
     if not taus:
         check.fail("taus", "a list of at least one number", "an empty one")
-    _check_classifier(weight, bias, columns.as_sizes(sizes))
+    _check(features, weight, bias, columns.as_sizes(sizes))
     logits = class_logits(features, weight, None, sizes)  # scaling a row scales its logit: one product for all taus
 
     def score(tau: float) -> float:
@@ -83,11 +80,9 @@ def choose_tau(
 
 
 class LearnableScale(nn.Module):
-    """Multiply the logits of a frozen classifier by one learned scale per class (LWS).
+    """Multiply the logits of a frozen linear classifier by one learned scale per class (LWS).
 
-    Args:
-        classifier: A linear classifier with ``weight`` ``(K, D)`` and optional ``bias`` ``(K,)``. Its parameters are
-            frozen. A cosine classifier does not work: it divides by the length of its weights, and so by the scales.
+    A cosine classifier does not work: it divides by the length of its weights, and so by the scales.
 
     >>> scaled = LearnableScale(nn.Linear(4, 3))
     >>> [name for name, parameter in scaled.named_parameters() if parameter.requires_grad], scaled.scale.tolist()
@@ -160,14 +155,12 @@ def _row_scales(weight: Tensor, tau: float) -> Tensor:
     return scales
 
 
-def _check_classifier(weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> None:
-    if weight.dim() != 2 or len(weight) != sum(sizes):
-        check.fail("weight", f"of shape ({sum(sizes)}, D), one row for each class", f"shape {tuple(weight.shape)}")
-    if bias is not None and bias.shape != (sum(sizes),):
-        check.fail("bias", f"of shape ({sum(sizes)},), one for each class", f"shape {tuple(bias.shape)}")
-
-
-def _check_features(features: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> None:
-    labels, width = len(sizes), weight.shape[1]
-    if features.dim() not in (2, 3) or features.shape[1:] not in ((width,), (labels, width)):
+def _check(features: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> None:
+    labels, classes = len(sizes), sum(sizes)
+    if weight.dim() != 2 or len(weight) != classes:
+        check.fail("weight", f"of shape ({classes}, D), one row for each class", f"shape {tuple(weight.shape)}")
+    if bias is not None and bias.shape != (classes,):
+        check.fail("bias", f"of shape ({classes},), one for each class", f"shape {tuple(bias.shape)}")
+    width = weight.shape[1]
+    if features.shape[1:] not in ((width,), (labels, width)):
         check.fail("features", f"of shape (N, {width}) or (N, {labels}, {width})", f"shape {tuple(features.shape)}")

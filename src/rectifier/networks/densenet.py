@@ -11,7 +11,7 @@ from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import he, zero_bias
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, head_complaints, image_shape
+from rectifier.networks.options import Widths, check_options, image_shape
 
 BLOCKS = 3
 
@@ -30,20 +30,15 @@ def densenet(
 ) -> Network:
     """Build a densely connected network for small images.
 
-    The publication: a 3x3 convolution, three dense blocks of equal length, between them a 1x1 convolution and 2x2
-    average pooling, then the average over the last maps and a linear classifier. A layer is batch normalisation, ReLU
-    and a 3x3 convolution to ``growth`` maps, and reads the maps of all layers before it in its block. "DenseNet-BC" has
-    a 1x1 convolution to 4 ``growth`` maps before each 3x3 (``bottleneck``) and keeps the share ``compression`` = 0.5
-    of the maps between blocks; it starts with 2 ``growth`` maps, the plain form with 16. Dropout 0.2 after each
-    convolution except the first where images are not augmented. L = 40, k = 12: 1.0 M parameters; BC with L = 100,
-    k = 12: 0.8 M. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
-
-    Ours: no other change. The CRL paper does not name its form, so the default is L = 40, k = 12. Any size from 4 x 4.
+    "DenseNet-BC" of the publication has ``bottleneck`` and ``compression=0.5``. It starts with 2 ``growth`` maps, the
+    plain form with 16. The publication drops 0.2 where images are not augmented. Weights are from N(0, 2 / fan_out), as
+    in the authors' code. The CRL paper does not name its form; the default has 1.0 M parameters, BC with depth 100 has
+    0.8 M. Any size from 4 x 4.
 
     Own arguments (``Network`` explains the others):
         depth: number of layers with weights, 3n + 4, or 6n + 4 with ``bottleneck``.
         growth: number of maps that each layer adds.
-        bottleneck: add a 1x1 convolution before each 3x3.
+        bottleneck: add a 1x1 convolution to 4 ``growth`` maps before each 3x3.
         compression: share of maps kept between blocks, above 0 and at most 1.
         dropout: share dropped after each convolution except the first.
 
@@ -53,15 +48,13 @@ def densenet(
     """
     step = 2 * BLOCKS if bottleneck is True else BLOCKS
     sensible = check.is_count(depth) and depth > 4 and (depth - 4) % step == 0
-    check.raise_all(
-        [
-            check.that("depth", depth, f"{step}n + 4 for a whole number n", sensible),
-            check.count("growth", growth),
-            check.switch("bottleneck", bottleneck),
-            check.share("compression", compression),
-            *head_complaints(branch, dropout, classifier),
-        ]
-    )
+    own = [
+        check.that("depth", depth, f"{step}n + 4 for a whole number n", sensible),
+        check.count("growth", growth),
+        check.switch("bottleneck", bottleneck),
+        check.share("compression", compression),
+    ]
+    check_options(branch, dropout, classifier, *own)
     shape = image_shape("densenet", shape, 4)  # the second pooling needs two places: 4, 2, 1
     trunk = DenseNet(shape[2], (depth - 4) // step, growth, bottleneck, compression, dropout)
     return Network(trunk, trunk.features, sizes, shape, branch=branch, classifier=classifier, draw=zero_bias)
@@ -81,7 +74,7 @@ class DenseNet(nn.Module):
                 kept = max(1, int(compression * maps))
                 stages += [*_convolution(maps, kept, 1, dropout), nn.AvgPool2d(2)]
                 maps = kept
-            stages += [_layer(maps + layer * growth, growth, bottleneck, dropout) for layer in range(layers)]
+            stages += [DenseLayer(maps + layer * growth, growth, bottleneck, dropout) for layer in range(layers)]
             maps += layers * growth
         self.stages = nn.Sequential(*stages, nn.BatchNorm2d(maps), nn.ReLU())
         self.features = maps
@@ -93,19 +86,16 @@ class DenseNet(nn.Module):
 
 
 class DenseLayer(nn.Module):
-    """Layers that append new maps to the maps they read."""
+    """Layers that append ``growth`` new maps to the maps they read."""
 
-    def __init__(self, *layers: nn.Module) -> None:
+    def __init__(self, before: int, growth: int, bottleneck: bool, dropout: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*layers)
+        narrow = _convolution(before, 4 * growth, 1, dropout) if bottleneck else []
+        read = 4 * growth if bottleneck else before
+        self.layers = nn.Sequential(*narrow, *_convolution(read, growth, 3, dropout))
 
     def forward(self, maps: Tensor) -> Tensor:
         return torch.cat([maps, self.layers(maps)], 1)
-
-
-def _layer(before: int, growth: int, bottleneck: bool, dropout: float) -> DenseLayer:
-    narrow = _convolution(before, 4 * growth, 1, dropout) if bottleneck else []
-    return DenseLayer(*narrow, *_convolution(4 * growth if bottleneck else before, growth, 3, dropout))
 
 
 def _convolution(before: int, after: int, side: int, dropout: float) -> list[nn.Module]:

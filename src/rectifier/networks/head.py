@@ -19,7 +19,7 @@ from rectifier._base import check
 from rectifier._base.distances import unit
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.networks.options import Widths, as_widths, head_complaints, widths_complaint
+from rectifier.networks.options import Widths, as_widths, check_options, widths_complaint
 
 SCALE = 30.0
 """Factor of the cosines in a cosine classifier. Without it the softmax of values from -1 to 1 is nearly flat.
@@ -46,12 +46,7 @@ class MultiLabelHead(nn.Module):
     ``(K,)``. A ``cosine`` classifier has None: a logit is ``SCALE`` times the cosine between the features and the
     weights of the class, from -30 to 30.
 
-    Args:
-        in_features: width of the shared features.
-        sizes: number of classes of each label, or a ``LabelSpace``.
-        hidden: widths of the layers of each branch; 0 for none.
-        dropout: share dropped of the input of every layer, including the classifiers.
-        classifier: ``"linear"`` or ``"cosine"``.
+    ``dropout`` is the share dropped of the input of every layer, including the classifiers.
 
     >>> head = MultiLabelHead(160, [2] * 40, hidden=(64,))
     >>> logits, features = head(torch.randn(8, 160))
@@ -69,13 +64,8 @@ class MultiLabelHead(nn.Module):
         classifier: str = "linear",
     ) -> None:
         super().__init__()
-        check.raise_all(
-            [
-                check.count("in_features", in_features),
-                widths_complaint("hidden", hidden),
-                *head_complaints(0, dropout, classifier),
-            ]
-        )
+        own = check.count("in_features", in_features), widths_complaint("hidden", hidden)
+        check_options(0, dropout, classifier, *own)
         self.sizes = columns.as_sizes(sizes)
         if not self.sizes:
             raise TypeError(check.sentence("sizes", "a list of integers or a LabelSpace", repr(sizes)))
@@ -84,10 +74,11 @@ class MultiLabelHead(nn.Module):
         # The first layers of all branches read the same input, so they are rows of one matrix.
         self.entry = nn.Linear(in_features, labels * widths[0]) if widths else None
         self.deeper = nn.ModuleList(BranchLinear(labels, before, after) for before, after in pairwise(widths))
-        own, shared = (LabelCosine, SharedCosine) if classifier == "cosine" else (LabelClassifier, nn.Linear)
-        self.classifier: nn.Linear | LabelClassifier = (
-            own(widths[-1], self.sizes) if widths else shared(in_features, sum(self.sizes))
-        )
+        self.classifier: nn.Linear | LabelClassifier
+        if widths:
+            self.classifier = (LabelCosine if classifier == "cosine" else LabelClassifier)(widths[-1], self.sizes)
+        else:
+            self.classifier = (SharedCosine if classifier == "cosine" else nn.Linear)(in_features, sum(self.sizes))
 
     def forward(self, shared: Tensor) -> Output:
         features = shared if self.entry is None else self._branches(self.entry(self.dropout(shared)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Literal
@@ -16,71 +16,20 @@ from rectifier.networks.options import Widths, as_widths
 
 
 def fully_connected(inputs: int, widths: Widths, dropout: float) -> list[nn.Module]:
-    """Return fully connected layers with ReLU, and dropout between them. The head drops the last output.
-
-    >>> nn.Sequential(*fully_connected(20, (16, 8), 0.5))
-    Sequential(
-      (0): Linear(in_features=20, out_features=16, bias=True)
-      (1): ReLU()
-      (2): Dropout(p=0.5, inplace=False)
-      (3): Linear(in_features=16, out_features=8, bias=True)
-      (4): ReLU()
-    )
-    """
+    """Return fully connected layers with ReLU, and dropout between them. The head drops the last output."""
     layers: list[nn.Module] = []
     for before, after in pairwise((inputs, *as_widths(widths))):
-        dropped = [nn.Dropout(dropout)] if layers else []
-        layers += [*dropped, nn.Linear(before, after), nn.ReLU()]
+        if layers:
+            layers.append(nn.Dropout(dropout))
+        layers += [nn.Linear(before, after), nn.ReLU()]
     return layers
-
-
-def nin_units(channels: int, units: Sequence[tuple[int, int]]) -> list[nn.Module]:
-    """Return the units of a network in network (Lin et al. 2014), with 3x3 max pooling of stride 2 between them.
-
-    A unit is a convolution and two 1x1 convolutions, each with ReLU. The first convolution has stride 4. The others
-    keep the size of their maps.
-
-    Args:
-        channels: channels of the images.
-        units: number of maps and side of the filters, for each unit.
-
-    >>> nn.Sequential(*nin_units(3, [(96, 11), (256, 5)]))(torch.randn(1, 3, 51, 59)).shape
-    torch.Size([1, 256, 5, 6])
-    """
-    layers: list[nn.Module] = []
-    for unit, (maps, side) in enumerate(units):
-        if unit == 0:
-            layers += [nn.Conv2d(channels, maps, side, stride=4), nn.ReLU()]
-        else:
-            layers += [nn.MaxPool2d(3, 2, ceil_mode=True)]
-            layers += [nn.Conv2d(channels, maps, side, padding=side // 2), nn.ReLU()]
-        layers += [nn.Conv2d(maps, maps, 1), nn.ReLU(), nn.Conv2d(maps, maps, 1), nn.ReLU()]
-        channels = maps
-    return layers
-
-
-def maps_side(side: int, units: int) -> int:
-    """Return the side of the maps after so many units, 0 where the image is too small.
-
-    >>> maps_side(227, 1), maps_side(227, 5), maps_side(71, 5), maps_side(70, 5)
-    (55, 3, 1, 0)
-    """
-    first = max(0, (side - 11) // 4 + 1)
-    return first >> (units - 1)  # each pooling halves and rounds down: its last window may cross the edge
 
 
 class LocalConv2d(nn.Module):
     """A convolution without padding, where each ``region`` x ``region`` patch of the output has its own weights.
 
-    With ``region=1`` no weights are shared. Where the output does not divide evenly, the last regions are smaller. All
-    regions are one batched product. Initial weights are from N(0, 2 / fan_in), biases are 0.
-
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel: side of the filters.
-        grid: ``(height, width)`` of the output.
-        region: side of the patches that share weights.
+    With ``region=1`` no weights are shared. Where the output, ``grid`` high and wide, does not divide evenly, the last
+    regions are smaller. All regions are one batched product. Initial weights are from N(0, 2 / fan_in), biases are 0.
 
     >>> LocalConv2d(40, 60, 3, (10, 8), region=2).weight.shape  # 5 x 4 regions
     torch.Size([20, 60, 360])
@@ -112,11 +61,8 @@ class ResponseNorm(nn.Module):
     It computes the same as PyTorch's layer. That layer pools over the channels, which are last in memory here, and
     takes longer than the rest of a small network. A 1x1 convolution with a band of equal weights is faster.
 
-    Args:
-        channels: number of maps.
-        size: number of neighbouring maps in the mean. Maps beyond the first and the last count as zeros.
-        alpha, beta, k: each map is divided by ``(k + alpha * mean) ** beta``.
-        groups: groups of maps. Maps of different groups are not neighbours.
+    Each map is divided by ``(k + alpha * mean) ** beta``, with the mean over ``size`` maps. Maps beyond the first and
+    the last count as zeros. Maps of different groups are not neighbours.
 
     >>> maps = torch.tensor([1.0, 2.0, 3.0]).view(1, 3, 1, 1)
     >>> ResponseNorm(3, 3, alpha=3.0, beta=1.0, k=0.0)(maps).flatten()  # 1 / (1 + 4), 2 / (1 + 4 + 9), 3 / (4 + 9)

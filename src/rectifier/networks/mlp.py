@@ -11,7 +11,7 @@ from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import fully_connected
 from rectifier.networks.network import Network
-from rectifier.networks.options import Shape, Widths, as_widths, head_complaints, image_shape, widths_complaint
+from rectifier.networks.options import Widths, as_widths, check_options, image_shape, widths_complaint
 
 
 def mlp(
@@ -36,14 +36,9 @@ def mlp(
     >>> mlp([10], (8, 8, 1))(torch.randn(8, 1, 8, 8)).features.shape
     torch.Size([8, 256])
     """
-    check.raise_all([widths_complaint("hidden", hidden), *head_complaints(branch, dropout, classifier)])
-    known = _vector_or_image(shape)
+    check_options(branch, dropout, classifier, widths_complaint("hidden", hidden))
+    is_vector = isinstance(shape, Sequence) and len(shape) == 1 and check.is_count(shape[0])
+    known = (int(shape[0]),) if is_vector else image_shape("mlp", shape)
     widths = (prod(known), *as_widths(hidden))
     trunk = nn.Sequential(nn.Flatten(), *fully_connected(widths[0], hidden, dropout))
     return Network(trunk, widths[-1], sizes, known, branch=branch, dropout=dropout, classifier=classifier)
-
-
-def _vector_or_image(shape: Sequence[int]) -> Shape:
-    if isinstance(shape, Sequence) and len(shape) == 1 and check.is_count(shape[0]):
-        return (int(shape[0]),)
-    return image_shape("mlp", shape)

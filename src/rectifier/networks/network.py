@@ -52,7 +52,11 @@ class Network(nn.Module):
             draw(self.head.classifier)
 
     def forward(self, images: Tensor) -> Output:
-        self._check(images)
+        if not images.is_floating_point():
+            raise TypeError(check.sentence("images", "a floating point tensor", f"a {images.dtype} tensor"))
+        if images.shape[1:] != self.sample_shape:
+            wanted = ", ".join(map(str, self.sample_shape))
+            check.fail("images", f"of shape (N, {wanted})", f"shape {tuple(images.shape)}")
         output: Output = self.head(self.trunk(images))
         return output
 
@@ -60,10 +64,7 @@ class Network(nn.Module):
         """Redraw the weights of ``head.classifier`` as at construction. Nothing else changes.
 
         The weights change in place, so an optimizer keeps its reference. They are drawn on the CPU in float32: one seed
-        gives one classifier on every device.
-
-        Args:
-            seed: fixes the weights and leaves PyTorch's random state unchanged. None draws from that state.
+        gives one classifier on every device. A seed leaves PyTorch's random state unchanged; None draws from it.
 
         >>> from rectifier.networks.mlp import mlp
         >>> network = mlp([10], (20,))
@@ -80,10 +81,3 @@ class Network(nn.Module):
         with torch.no_grad():
             for old, new in zip(self.head.classifier.parameters(), fresh.parameters(), strict=True):
                 old.copy_(new)
-
-    def _check(self, images: Tensor) -> None:
-        if not images.is_floating_point():
-            raise TypeError(check.sentence("images", "a floating point tensor", f"a {images.dtype} tensor"))
-        if images.shape[1:] != self.sample_shape:
-            wanted = ", ".join(map(str, self.sample_shape))
-            check.fail("images", f"of shape (N, {wanted})", f"shape {tuple(images.shape)}")

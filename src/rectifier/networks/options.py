@@ -39,9 +39,7 @@ def widths_complaint(what: str, widths: object) -> str | None:
     return check.that(what, widths, "a width, a list of widths, or 0 for none", listed or check.is_natural(widths))
 
 
-def head_complaints(branch: object, dropout: object, classifier: object) -> list[str | None]:
-    return [
-        widths_complaint("branch", branch),
-        check.below_one("dropout", dropout),
-        check.choice("classifier", classifier, ("linear", "cosine")),
-    ]
+def check_options(branch: object, dropout: object, classifier: object, *own: str | None) -> None:
+    """Raise all complaints about the options of a head together with a network's own."""
+    known = check.choice("classifier", classifier, ("linear", "cosine"))
+    check.raise_all([*own, widths_complaint("branch", branch), check.below_one("dropout", dropout), known])

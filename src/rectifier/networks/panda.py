@@ -12,7 +12,7 @@ from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import ResponseNorm, he
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, head_complaints, image_shape
+from rectifier.networks.options import Widths, check_options, image_shape
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 PARTS = {
@@ -50,17 +50,13 @@ def panda(
 ) -> Network:
     """Build PANDA: one small network for each part of the image and one for the whole, with joined features.
 
-    The publication: poselets find the parts of persons. Each part has a network of four stages (convolution, max
-    pooling, local response normalisation) and fully connected layers, on patches of 56 x 56. A larger network,
-    pre-trained on ImageNet, sees the whole person. All features are joined, and one linear support vector machine per
-    attribute decides.
+    The publication finds parts of persons with poselets, sees the whole with a larger pre-trained network, and decides
+    with one support vector machine per attribute. Ours has fixed windows, because poselets need annotated poses: eyes,
+    nose, mouth, hair, chin and the whole, for faces aligned as in CelebA. ``parts="grid"``, for clothing, has three
+    rows of two windows and the whole. One linear classifier per label is trained with the network.
 
-    Ours: parts are fixed windows, because poselets need annotated poses: eyes, nose, mouth, hair, chin and the whole,
-    placed for faces aligned as in CelebA. ``parts="grid"``, for clothing, has three rows of two windows and the whole.
-    The whole has a network like the other parts, so each convolution has one group per part. The loss trains them
-    together, with a linear classifier per label in place of the support vector machines. Filters of 5x5 in the first
-    two stages and 3x3 in the others, normalised over 5 maps of a part; weights from N(0, 2 / fan_in); any size from 16
-    x 16.
+    Every part has four stages of convolution (5x5, 5x5, 3x3, 3x3), max pooling and normalisation over 5 maps, then a
+    fully connected layer. Weights are from N(0, 2 / fan_in). Any size from 16 x 16.
 
     Own arguments (``Network`` explains the others):
         parts: ``"face"`` or ``"grid"``.
@@ -72,19 +68,18 @@ def panda(
     >>> network(torch.randn(2, 3, 112, 112)).features.shape  # 6 x 128
     torch.Size([2, 768])
     """
-    check.raise_all(
-        [
-            check.choice("parts", parts, tuple(PARTS)),
-            check.that("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
-            check.count("maps", maps),
-            check.count("features", features),
-            *head_complaints(branch, dropout, classifier),
-        ]
-    )
-    shape = height, width, channels = image_shape(
-        "panda", shape, 16
-    )  # the mouth, the flattest part, has three rows then
-    windows = [_pixels(window, height, width) for window in PARTS[parts].values()]
+    own = [
+        check.choice("parts", parts, tuple(PARTS)),
+        check.that("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
+        check.count("maps", maps),
+        check.count("features", features),
+    ]
+    check_options(branch, dropout, classifier, *own)
+    shape = height, width, channels = image_shape("panda", shape, 16)  # leaves the mouth, the flattest part, three rows
+    windows = [
+        (slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width)))
+        for top, left, bottom, right in PARTS[parts].values()
+    ]
     trunk = PANDA(channels, windows, side, maps, features)
     return Network(trunk, len(windows) * features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)
 
@@ -111,23 +106,9 @@ class PANDA(nn.Module):
         he(self, "fan_in")
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = self._parts(images)
+        size = (self.side, self.side)
+        cut = [images[:, :, rows, columns] for rows, columns in self.windows]
+        maps = torch.cat([interpolate(part, size, mode="bilinear", antialias=True) for part in cut], 1)
         for convolution in self.convolutions:
             maps = self.norm(relu(max_pool2d(convolution(maps), 2)))  # ReLU after pooling: the same, on fewer maps
         return relu(self.connected(maps)).flatten(1)
-
-    def _parts(self, images: Tensor) -> Tensor:
-        """Return ``(N, parts * C, side, side)``."""
-        size = (self.side, self.side)
-        cut = [images[:, :, rows, columns] for rows, columns in self.windows]
-        return torch.cat([interpolate(part, size, mode="bilinear", antialias=True) for part in cut], 1)
-
-
-def _pixels(window: tuple[float, float, float, float], height: int, width: int) -> tuple[slice, slice]:
-    """Return the rows and the columns of a window.
-
-    >>> _pixels((0.5, 0.25, 1.0, 0.75), 10, 8)
-    (slice(5, 10, None), slice(2, 6, None))
-    """
-    top, left, bottom, right = window
-    return slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width))

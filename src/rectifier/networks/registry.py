@@ -9,17 +9,13 @@ from typing import Any
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.networks.anet import anet
 from rectifier.networks.backbone import LIBRARIES, backbone
 from rectifier.networks.cifarnet import cifarnet
-from rectifier.networks.darn import darn
-from rectifier.networks.ddan import ddan
-from rectifier.networks.deepid2 import deepid2
+from rectifier.networks.clothing import darn, ddan, fashionnet, mtct
 from rectifier.networks.densenet import densenet
-from rectifier.networks.fashionnet import fashionnet
+from rectifier.networks.faces import anet, deepid2
 from rectifier.networks.layers import seeded
 from rectifier.networks.mlp import mlp
-from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
 from rectifier.networks.panda import panda
 from rectifier.networks.resnet import resnet, resnet50
@@ -57,10 +53,8 @@ NETWORKS = {
 def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | None = None, **options: Any) -> Network:
     """Build a network by name.
 
-    ``timm:NAME`` and ``torchvision:NAME`` take a network of an installed library, with our head.
-
     Args:
-        name: a name in ``NETWORKS``, ``timm:NAME`` or ``torchvision:NAME``.
+        name: a name in ``NETWORKS``, or ``timm:NAME`` or ``torchvision:NAME`` for a network of that installed library.
         sizes: number of classes of each label, or a ``LabelSpace``.
         shape: ``(H, W, C)`` of the images.
         seed: fixes the initial weights and leaves PyTorch's random state unchanged. None draws from that state.

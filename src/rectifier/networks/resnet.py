@@ -1,11 +1,9 @@
-"""ResNet32 and its relatives for small images (He et al. 2016, section 4.2), and ResNet50 for large ones.
-
-ResNet50 is the network of the DeepFashion experiment.
-"""
+"""ResNet32 and its relatives for small images (He et al. 2016), and ResNet50 for large ones (DeepFashion)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, pad, relu
@@ -14,15 +12,13 @@ from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.layers import he, zero_bias
 from rectifier.networks.network import Network
-from rectifier.networks.options import Widths, head_complaints, image_shape
+from rectifier.networks.options import Widths, check_options, image_shape
 
 WIDTHS = (16, 32, 64)
 """Number of maps of each stage of the network for small images."""
 
-STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
-"""Number of maps between the 1x1 convolutions and of blocks, for each stage."""
-
 EXPANSION = 4
+"""Number of maps that a block of ResNet50 gives, per map between its 1x1 convolutions."""
 
 
 def resnet(
@@ -36,12 +32,8 @@ def resnet(
 ) -> Network:
     """Build a residual network for small images.
 
-    The publication: 6n + 2 layers. A 3x3 convolution to 16 maps, then three stages of n blocks with 16, 32 and 64 maps;
-    a block is two 3x3 convolutions with batch normalisation and a shortcut without parameters ("option A": where a
-    stage begins, every other pixel, and zeros for the new maps); the average over the last maps; a linear classifier.
-    0.46 M parameters for n = 5 and 10 classes. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
-
-    Ours: no other change. Any size from 3 x 3. ``branch`` and ``dropout`` are additions, off by default.
+    It is the publication's: 6n + 2 layers, shortcuts without parameters ("option A": where a stage begins, every other
+    pixel, and zeros for the new maps), weights from N(0, 2 / fan_out) as in the authors' code. Any size from 3 x 3.
 
     Own arguments (``Network`` explains the others):
         depth: number of layers with weights: 8, 14, 20, 26, 32, ...
@@ -51,17 +43,11 @@ def resnet(
     470004
     """
     sensible = check.is_count(depth) and depth > 2 and depth % 6 == 2
-    check.raise_all(
-        [
-            check.that("depth", depth, "6n + 2 for a whole number n: 8, 14, 20, 26, 32 or more", sensible),
-            *head_complaints(branch, dropout, classifier),
-        ]
-    )
+    wanted = "6n + 2 for a whole number n: 8, 14, 20, 26, 32 or more"
+    check_options(branch, dropout, classifier, check.that("depth", depth, wanted, sensible))
     shape = image_shape("resnet32", shape, 3)  # the second halving needs two pixels: 3, 2, 1
-    trunk = ResNet(shape[2], blocks=(depth - 2) // 6)
-    return Network(
-        trunk, WIDTHS[-1], sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias
-    )
+    trunk, width = ResNet(shape[2], blocks=(depth - 2) // 6), WIDTHS[-1]
+    return Network(trunk, width, sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias)
 
 
 class ResNet(nn.Module):
@@ -71,19 +57,13 @@ class ResNet(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(channels, WIDTHS[0], 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(WIDTHS[0])
-        before = (WIDTHS[0], *WIDTHS)
-        self.blocks = nn.Sequential(
-            *(
-                BasicBlock(before[stage] if block == 0 else maps, maps)
-                for stage, maps in enumerate(WIDTHS)
-                for block in range(blocks)
-            )
-        )
+        maps = [WIDTHS[0], *(width for width in WIDTHS for _ in range(blocks))]
+        self.blocks = nn.Sequential(*(BasicBlock(before, after) for before, after in pairwise(maps)))
         he(self, "fan_out")
 
     def forward(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.blocks(relu(self.norm(self.conv(images))))
-        return maps.mean((2, 3))
+        features: Tensor = self.blocks(relu(self.norm(self.conv(images)))).mean((2, 3))
+        return features
 
 
 class BasicBlock(nn.Module):
@@ -99,12 +79,9 @@ class BasicBlock(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         residual = self.norm2(self.conv2(relu(self.norm1(self.conv1(inputs)))))
-        return relu(residual + self._shortcut(inputs))
-
-    def _shortcut(self, inputs: Tensor) -> Tensor:
-        if self.new == 0:
-            return inputs
-        return pad(inputs[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new))
+        if self.new:
+            inputs = pad(inputs[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new))
+        return relu(residual + inputs)
 
 
 def resnet50(
@@ -112,15 +89,10 @@ def resnet50(
 ) -> Network:
     """Build ResNet50.
 
-    The publication: a 7x7 convolution to 64 maps with stride 2, 3x3 max pooling with stride 2, 3 + 4 + 6 + 3 blocks of
-    1x1, 3x3 and 1x1 convolutions with batch normalisation, projections where the shape changes, the average over the
-    last maps, a linear classifier. Weights from N(0, 2 / fan), here fan_out as in the authors' code.
-
-    Ours: the stride of a stage is in the 3x3 convolution, as is common today, and not in the first 1x1. The number of
-    parameters is the same. The layers have torchvision's names, so its weights fit:
-    ``network.trunk.load_state_dict(weights, strict=False)`` loads all but ``fc``. Any size from 17 x 17.
-
-    ``Network`` explains the arguments.
+    Unlike in the publication, the stride of a stage is in the 3x3 convolution, as is common today, and not in the first
+    1x1. Weights are from N(0, 2 / fan_out). The layers have torchvision's names, so its weights fit:
+    ``network.trunk.load_state_dict(weights, strict=False)`` loads all but ``fc``. Any size from 17 x 17. ``Network``
+    explains the arguments.
 
     >>> import torch
     >>> with torch.device("meta"):  # shapes alone, no memory
@@ -128,10 +100,10 @@ def resnet50(
     >>> sum(parameter.numel() for parameter in network.parameters())
     25557032
     """
-    check.raise_all(head_complaints(branch, dropout, classifier))
+    check_options(branch, dropout, classifier)
     shape = image_shape("resnet50", shape, 17)  # the fifth halving needs two pixels: 17, 9, 5, 3, 2, 1
-    trunk, width = ResNet50(shape[2]), EXPANSION * STAGES[-1][0]
-    return Network(trunk, width, sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias)
+    trunk = ResNet50(shape[2])
+    return Network(trunk, 2048, sizes, shape, branch=branch, dropout=dropout, classifier=classifier, draw=zero_bias)
 
 
 class ResNet50(nn.Module):
@@ -141,11 +113,10 @@ class ResNet50(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        before = [64, *(EXPANSION * maps for maps, _ in STAGES)]
-        self.layer1, self.layer2, self.layer3, self.layer4 = (
-            _stage(before[stage], maps, blocks, stride=1 if stage == 0 else 2)
-            for stage, (maps, blocks) in enumerate(STAGES)
-        )
+        self.layer1 = _stage(64, 64, 3, stride=1)
+        self.layer2 = _stage(256, 128, 4, stride=2)
+        self.layer3 = _stage(512, 256, 6, stride=2)
+        self.layer4 = _stage(1024, 512, 3, stride=2)
         he(self, "fan_out")
 
     def forward(self, images: Tensor) -> Tensor:
@@ -171,14 +142,13 @@ class Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(maps)
         self.conv3 = nn.Conv2d(maps, after, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(after)
-        self.downsample = None if before == after else _projection(before, after, stride)
+        self.downsample: nn.Module | None = None
+        if before != after:
+            projection = nn.Conv2d(before, after, 1, stride=stride, bias=False)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(after))
 
     def forward(self, inputs: Tensor) -> Tensor:
         residual = relu(self.bn1(self.conv1(inputs)))
         residual = relu(self.bn2(self.conv2(residual)))
         residual = self.bn3(self.conv3(residual))
         return relu(residual + (inputs if self.downsample is None else self.downsample(inputs)))
-
-
-def _projection(before: int, after: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))

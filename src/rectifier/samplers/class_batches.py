@@ -54,14 +54,10 @@ class ClassBatchSampler(EpochSampler[list[int]]):
 
     def complaints(self) -> list[str | None]:
         most = len(self._present.counts)
+        wanted = f"from 1 to {most}, the number of classes that have samples"
         enough = check.is_count(self.batch_size) and self.batch_size >= self._promised
         return [
-            check.that(
-                "classes",
-                self.classes,
-                f"from 1 to {most}, the number of classes that have samples",
-                check.is_count(self.classes) and self.classes <= most,
-            ),
+            check.that("classes", self.classes, wanted, check.is_count(self.classes) and self.classes <= most),
             check.count("samples", self.samples),
             check.that("batch_size", self.batch_size, f"at least classes * samples = {self._promised}", enough),
             None if self.batches is None else check.count("batches", self.batches),

@@ -50,6 +50,5 @@ def present_classes(targets: Tensor, sizes: Sizes | None) -> PresentClasses:
         check.fail("targets", "of at least one sample with a label", f"{len(targets)} samples without")
     own = columns.own_columns(check.targets(on_cpu, len(resolved)), resolved)
     numbered = torch.where(own >= 0, (present.cumsum(0) - 1)[own], present.sum())
-    return PresentClasses(
-        numbered, counts[present], columns.label_of_column(resolved, counts.device)[present], resolved
-    )
+    label = columns.label_of_column(resolved, counts.device)
+    return PresentClasses(numbered, counts[present], label[present], resolved)

@@ -68,13 +68,10 @@ _COPY = 2**32  # parts of one copy
 class OverSampler(_Replicator):
     """Over-sampling by repetition: every sample at least once, samples of small classes several times.
 
-    With one label each class comes exactly n_max times, n_max the size of the largest. Its samples are repeated equally
-    often, up to one copy. Which samples get the extra copy changes with the epoch.
-
-    With several labels a sample's factor is the mean over its labels of n_max / n, n the size of its own class.
-    ``combine="largest"`` takes the largest instead: then every class is expected at least n_max times. But with many
-    labels nearly every sample has a rare class, and the epoch is many times as long. Samples without any label come
-    once.
+    With one label each class comes exactly n_max times, n_max the size of the largest. With several labels a sample's
+    factor is the mean over its labels of n_max / n, n the size of its own class. ``combine="largest"`` takes the
+    largest instead: then every class is expected at least n_max times. But with many labels nearly every sample has a
+    rare class, and the epoch is many times as long. Samples without any label come once.
 
     >>> targets = torch.tensor([0, 0, 0, 0, 0, 1, 1])
     >>> targets[OverSampler(targets).plan()].bincount().tolist()
@@ -88,11 +85,10 @@ class DownSampler(_Replicator):
     """Down-sampling by removal: no sample more than once, samples of large classes rarely.
 
     With one label each class is cut to exactly n_min samples, n_min the size of the smallest class with samples. Which
-    samples stay changes with the epoch.
-
-    With several labels a sample stays with the mean probability over its labels of n_min / n, n the size of its own
-    class. ``combine="largest"`` takes the largest instead, so a sample of the rarest class of any label always stays.
-    With many labels that is nearly every sample, and almost nothing is removed. Samples without any label are dropped.
+    samples stay changes with the epoch. With several labels a sample stays with the mean probability over its labels of
+    n_min / n, n the size of its own class. ``combine="largest"`` takes the largest instead, so a sample of the rarest
+    class of any label always stays. With many labels that is nearly every sample. Samples without any label are
+    dropped.
 
     >>> targets = torch.tensor([0, 0, 0, 0, 0, 1, 1])
     >>> targets[DownSampler(targets).plan()].bincount().tolist()

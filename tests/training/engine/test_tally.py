@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from rectifier.losses.cross_entropy import RectifiedCrossEntropy
 from rectifier.losses.objective import LossParts
-from rectifier.losses.rectified_cross_entropy import RectifiedCrossEntropy
 from rectifier.training.engine.tally import TERMS, Tally
 
 CPU = torch.device("cpu")

@@ -30,6 +30,12 @@ class Design(NamedTuple):
         """Return the design, or raise all its errors together."""
         margin, bins = self.margin, self.bins
         margin_ok = margin is None or (check.is_real(margin) and margin > 0)
+        probability_for = ""
+        if self.level == "instance":
+            probability_for = "level='instance', which compares features"
+        elif self.comparison == "distribution":
+            probability_for = "comparison='distribution', whose histograms are from -1 to 1"
+        scores_ok = self.scores != "log-probability" or not probability_for
         check.raise_all(
             [
                 check.choice("level", self.level, ("class", "instance")),
@@ -42,21 +48,10 @@ class Design(NamedTuple):
                 check.that("bins", bins, "an integer of at least 2", check.is_count(bins) and bins > 1),
                 check.choice("scores", self.scores, ("probability", "log-probability")),
                 check.choice("anchors", self.anchors, ("all", "easy")),
-                self._scores_complaint(),
+                check.that("scores", self.scores, f"'probability' for {probability_for}", scores_ok),
             ]
         )
         return self
-
-    def _scores_complaint(self) -> str | None:
-        if self.scores != "log-probability":
-            return None
-        if self.level == "instance":
-            where = "level='instance', which compares features"
-        elif self.comparison == "distribution":
-            where = "comparison='distribution', whose histograms are from -1 to 1"
-        else:
-            return None
-        return check.sentence("scores", f"'probability' for {where}", repr(self.scores))
 
     def described(self) -> str:
         """Return the options as written in a call."""

@@ -20,15 +20,10 @@ class Memory(nn.Module):
     and features of their own batch, although the network has changed since.
 
     Buffers of fixed size hold everything, so a step can be captured. They are in the state dict, so a resumed run
-    continues exactly. A sample takes 4 bytes for each of the K scores, 8 for each of the A targets, 8 for its age and 4
-    for each feature: 512 samples of 40 labels of two classes and 64 features each take 5.6 MB. Only features have no
+    continues exactly. 512 samples of 40 labels of two classes and 64 features each take 5.6 MB. Only features have no
     buffer until ``prepare`` or the first batch gives their shape. That must happen before a capture, for example in its
-    warm-up.
-
-    Args:
-        samples: Number of samples to store. Of a larger batch the last ones are stored.
-        sizes: Number of classes of each label, or a LabelSpace.
-        age: Ignore samples seen more than this many batches ago. None ignores none.
+    warm-up. Of a batch larger than ``samples`` the last ones are stored. Samples seen more than ``age`` batches ago are
+    ignored.
 
     >>> memory = Memory(2, [3])
     >>> memory(torch.zeros(2, 3), torch.tensor([[0], [1]]))[1].tolist()

@@ -47,18 +47,15 @@ class QuintupletSampler(EpochSampler[list[int]]):
     draws its anchors and mines their quintuplets from these. Before the first round a batch is 5 R samples in the order
     of ``UniformSampler``, one pass over the samples after the other.
 
-    Several ranks must mine the same features, on the same kind of device. ``batches`` counts those of all ranks.
+    Several ranks must mine the same features, on the same kind of device.
 
-    Args:
-        targets: Targets of the samples, ``(N, A)``; negative where missing.
-        sizes: Number of classes of each label, or a LabelSpace; None is one label.
+    Own arguments:
         quintuplets: R, at least one per label.
         batches: Batches of an epoch, over all ranks. By default as many as the samples fill, at least one per rank.
         size: Approximate number of samples in a cluster.
         candidates: Number of samples, equally from each class, in which the quintuplets of a label are searched. They
             are drawn for each group of as many anchors, in addition to these. So memory is bounded, and the work of an
             anchor does not grow with the data set. A smaller data set is searched whole.
-        common: Seed, num_replicas and rank, as for every sampler.
 
     >>> targets = torch.tensor([0] * 30 + [1] * 10)
     >>> sampler = QuintupletSampler(targets, quintuplets=4, batches=3)
@@ -106,16 +103,10 @@ class QuintupletSampler(EpochSampler[list[int]]):
         """Start a round with the features of all samples, ``(N, D)`` or ``(N, A, D)``. It runs on their device."""
         self._check(features)
         kept = unit(features.detach().float()).half()
-        targets = self._targets.to(kept.device)
-        found = cluster_labels(kept, targets, self.size, self.seed, FITTED_ON)
-        self._begin(
-            Round(
-                kept,
-                torch.stack([own.assigned for own in found], 1).int(),
-                torch.cat([own.class_of for own in found]),
-                torch.tensor([len(own.class_of) for own in found], device=kept.device),
-            )
-        )
+        found = cluster_labels(kept, self._targets.to(kept.device), self.size, self.seed, FITTED_ON)
+        assigned = torch.stack([own.assigned for own in found], 1).int()
+        clusters = torch.tensor([len(own.class_of) for own in found], device=kept.device)
+        self._begin(Round(kept, assigned, torch.cat([own.class_of for own in found]), clusters))
 
     def state(self) -> dict[str, Tensor]:
         """Return the data of the round as tensors, or nothing before the first. Seed and epoch are not included."""
@@ -147,17 +138,18 @@ class QuintupletSampler(EpochSampler[list[int]]):
         order = torch.cat([torch.randperm(samples, generator=generator) for _ in range(passes)])
         return order[: self.total * size].view(self.total, size)
 
-    def _mined(self, found: Round, generator: Generator) -> Tensor:
+    def _mined(self, known: Round, generator: Generator) -> Tensor:
         """Return ``(batches, 5 R)``. The quintuplets of a label are mined in groups."""
-        device = found.features.device
+        device = known.features.device
         plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64, device=device)
-        for a, (own, (features, clusters)) in enumerate(zip(self._targets.unbind(1), found.by_label(), strict=True)):
+        for a, (own, (features, clusters)) in enumerate(zip(self._targets.unbind(1), known.by_label(), strict=True)):
             rows = plan[:, :, a :: self._labels]
-            anchors = _draw_anchors(own, self.total * rows.shape[2], generator)
             mined = []
-            for group in anchors.split(self.candidates):
-                pool = self._pool(own, group, generator)
-                mined.append(_mine(features, clusters, group.to(device), pool.to(device)))
+            for group in _draw_anchors(own, self.total * rows.shape[2], generator).split(self.candidates):
+                pool = self._pool(own, group, generator).to(device)  # ascending, includes the anchors
+                within = clusters._replace(assigned=clusters.assigned[pool])
+                found = mine_quintuplets(features[pool], within, torch.searchsorted(pool, group.to(device)))
+                mined.append(pool[torch.stack(found[:ROLES])])
             rows.copy_(torch.cat(mined, 1).view(ROLES, self.total, -1).transpose(0, 1))
         return plan.flatten(1).cpu()
 
@@ -182,10 +174,3 @@ def _draw_anchors(own: Tensor, count: int, generator: Generator) -> Tensor:
     if bool((own >= 0).any()):
         return balanced_anchors(own, count, generator)
     return torch.randint(len(own), (count,), generator=generator)  # no sample has the label, so none of its rows counts
-
-
-def _mine(features: Tensor, clusters: Clusters, anchors: Tensor, pool: Tensor) -> Tensor:
-    """Return the quintuplets ``(5, R)`` of the anchors within the pool, which includes the anchors."""
-    within = clusters._replace(assigned=clusters.assigned[pool])
-    found = mine_quintuplets(features[pool], within, torch.searchsorted(pool, anchors))
-    return pool[torch.stack(found[:ROLES])]
