@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from rectifier.networks.cifarnet import cifarnet
+from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
-from rectifier.networks.faces import deepid2
 from rectifier.networks.layers import LocalConv2d, ResponseNorm
 from rectifier.networks.registry import build_network
 

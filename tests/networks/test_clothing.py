@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from rectifier.networks.clothing import darn, ddan, fashionnet, maps_side, nin_units
+from rectifier.networks.darn import darn
+from rectifier.networks.ddan import ddan
+from rectifier.networks.fashionnet import fashionnet
+from rectifier.networks.mtct import maps_side, nin_units
 from rectifier.networks.registry import build_network
 
 SIZES = [6, 9, 55]

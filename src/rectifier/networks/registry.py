@@ -9,13 +9,17 @@ from typing import Any
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
+from rectifier.networks.anet import anet
 from rectifier.networks.backbone import LIBRARIES, backbone
 from rectifier.networks.cifarnet import cifarnet
-from rectifier.networks.clothing import darn, ddan, fashionnet, mtct
+from rectifier.networks.darn import darn
+from rectifier.networks.ddan import ddan
+from rectifier.networks.deepid2 import deepid2
 from rectifier.networks.densenet import densenet
-from rectifier.networks.faces import anet, deepid2
+from rectifier.networks.fashionnet import fashionnet
 from rectifier.networks.layers import seeded
 from rectifier.networks.mlp import mlp
+from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
 from rectifier.networks.panda import panda
 from rectifier.networks.resnet import resnet, resnet50

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rectifier.networks.faces import anet
+from rectifier.networks.anet import anet
 from rectifier.networks.layers import LocalConv2d
 from rectifier.networks.registry import build_network
 
