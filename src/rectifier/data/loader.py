@@ -104,6 +104,15 @@ class Loader:
         self._pixels = (Resident if self.mode == "resident" else Streamed)(images, positions, self.device)
         console.say(self.description)
 
+    def _use(self, sampler: Iterable[Any] | None) -> None:
+        """Take a sampler, at the epoch that it shows."""
+        if isinstance(sampler, Iterator):
+            check.fail("sampler", "one that can be iterated in every epoch", f"an iterator ({type(sampler).__name__})")
+        self.sampler, self._timed = sampler, _timed_sampler(sampler)
+        self._shown = int(getattr(self._timed, "epoch", 0))
+        self._next, self._skip = self._shown, 0
+        self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
+
     @property
     def epoch(self) -> int:
         """The epoch of the next pass, from 0."""
@@ -162,15 +171,6 @@ class Loader:
             start += len(index)
             each = [len(batch) for batch in group]
             yield from map(Batch, images.split(each), self._targets[index].long().split(each), index.split(each))
-
-    def _use(self, sampler: Iterable[Any] | None) -> None:
-        """Take a sampler, at the epoch that it shows."""
-        if isinstance(sampler, Iterator):
-            check.fail("sampler", "one that can be iterated in every epoch", f"an iterator ({type(sampler).__name__})")
-        self.sampler, self._timed = sampler, _timed_sampler(sampler)
-        self._shown: int = int(getattr(self._timed, "epoch", 0))
-        self._next, self._skip = self._shown, 0
-        self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
 
     def _batches(self) -> list[Tensor]:
         """Return the positions of every batch of the next epoch. They are drawn only once."""
