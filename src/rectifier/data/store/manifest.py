@@ -36,11 +36,9 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
     manifest = _read_manifest(folder / MANIFEST)
     try:
         height, width = manifest["size"]
-        shards = [
-            (folder / "shards" / s["file"], s["samples"] * height * width * 3, s["sha256"]) for s in manifest["shards"]
-        ]
+        listed = [(s["file"], s["samples"] * height * width * 3, s["sha256"]) for s in manifest["shards"]]
         samples = np.load(io.BytesIO((folder / SAMPLES).read_bytes()), allow_pickle=False)
-        maps = Maps([path for path, _, _ in shards], (height, width, 3))
+        maps = Maps([folder / "shards" / file for file, _, _ in listed], (height, width, 3))
         data = ImageData(
             manifest["name"],
             StoredImages(maps, (height, width), manifest["per_shard"], samples["slots"], manifest["fit"]),
@@ -55,7 +53,8 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
         check.fail(str(folder), "a whole store", f"damage ({type(error).__name__}: {error}); build it again")
     if (data.fingerprint, _checksum(samples["slots"])) != expected:
         check.fail(str(folder), "the samples of its manifest", "others; build the store again")
-    for path, length, checksum in shards:
+    for file, length, checksum in listed:
+        path = folder / "shards" / file
         found = path.stat().st_size if path.exists() else 0
         if found != length:
             check.fail(str(path), f"a shard of {length:,} bytes", f"{found:,}; build the store again")
@@ -93,9 +92,7 @@ def write_manifest(data: ImageData, images: StoredImages, folder: Path, root: Pa
         "size": list(images.size),
         "fit": images.fit,
         "per_shard": images.per_shard,
-        "shards": [
-            {"file": file, "samples": record["samples"], "sha256": record["sha256"]} for file, record in shards.items()
-        ],
+        "shards": [{"file": file, "samples": r["samples"], "sha256": r["sha256"]} for file, r in shards.items()],
         "source": str(root.resolve()),
         "source_fingerprint": hashlib.sha256("".join(shards).encode()).hexdigest(),
         "fingerprint": data.fingerprint,

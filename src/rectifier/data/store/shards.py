@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,26 +28,19 @@ class Maps:
     """Memory maps of the shards. Pages go back to the system regularly, which bounds resident memory."""
 
     def __init__(self, paths: Sequence[Path], shape: tuple[int, ...]) -> None:
-        self._paths, self._shape = tuple(path.absolute() for path in paths), shape
-        self._start()
-
-    def checksums(self) -> list[str]:
-        """Return the checksum of every shard, recorded when the shard was written."""
-        return [json.loads(path.with_suffix(".json").read_text())["sha256"] for path in self._paths]
-
-    def _start(self) -> None:
+        self._paths, self._shape = [path.absolute() for path in paths], shape
         self._open: dict[int, tuple[mmap.mmap, Pixels]] = {}
         self._touched: set[int] = set()
         self._images = 0
         self._lock = Lock()
         self._bounded: bool | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_paths": self._paths, "_shape": self._shape}  # a process that unpickles this maps the files itself
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Maps, (self._paths, self._shape)  # a process that unpickles this maps the files itself
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start()
+    def checksums(self) -> list[str]:
+        """Return the checksum of every shard, recorded when the shard was written."""
+        return [json.loads(path.with_suffix(".json").read_text())["sha256"] for path in self._paths]
 
     def read(self, shard: int, rows: NDArray[np.int64]) -> Pixels:
         """Return a copy of these images of a shard."""
@@ -62,17 +55,15 @@ class Maps:
                 whole = sum(path.stat().st_size for path in self._paths if path.exists())
                 self._bounded = whole > RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED")
             if shard not in self._open:
-                with self._opened(shard) as file:
+                try:
+                    file = self._paths[shard].open("rb")
+                except FileNotFoundError:
+                    hint = "The store was rebuilt for other images or another size, or deleted: open or build it again."
+                    check.no_file(str(self._paths[shard]), "a shard of the store", hint)
+                with file:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)
             return self._open[shard][1]
-
-    def _opened(self, shard: int) -> BinaryIO:
-        try:
-            return self._paths[shard].open("rb")
-        except FileNotFoundError:
-            hint = "The store was rebuilt for other images or another size, or deleted: open or build it again."
-            check.no_file(str(self._paths[shard]), "a shard of the store", hint)
 
     def _count(self, shard: int, images: int) -> None:
         with self._lock:
@@ -101,7 +92,6 @@ class StoredImages:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels."""
         return (*self.size, 3)
 
     def checksum(self) -> str:
@@ -113,7 +103,6 @@ class StoredImages:
         return replace(self, slots=self.slots[index])
 
     def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, 3)``, written to ``out`` if it is given."""
         shard, row = np.divmod(self.slots[index], self.per_shard)
         out = np.empty((len(index), *self.shape), np.uint8) if out is None else out
         order = np.argsort(shard, kind="stable")
