@@ -8,6 +8,7 @@ import io
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,10 @@ def write_manifest(data: ImageData, images: StoredImages, folder: Path, root: Pa
     text = json.dumps(manifest, indent=1).encode()
     path = folder / MANIFEST
     if path.exists():
-        if path.read_bytes() == text and _opens(folder):
-            return
+        if path.read_bytes() == text:
+            with suppress(ValueError, OSError):
+                open_store(folder)
+                return
         path.unlink()
     smallest = np.int16 if max(data.space.sizes) < 2**15 else np.int64
     samples = io.BytesIO()
@@ -149,14 +152,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if version != VERSION:
         check.fail(str(path), f"of version {VERSION}", f"version {version}; build the store again")
     return dict(manifest)
-
-
-def _opens(folder: Path) -> bool:
-    try:
-        open_store(folder)
-    except (ValueError, OSError):
-        return False
-    return True
 
 
 def _remove_others(folder: Path, stems: set[str]) -> None:
