@@ -6,6 +6,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,11 @@ def fetch(url: str, folder: Path, known_hash: str) -> Path:
     logger.setLevel("WARNING")  # pooch would report the download a second time
     resumed = part.exists()
     try:
-        try:
-            pooch.retrieve(url, known_hash, name, folder, downloader=deliver)
-        except ValueError:
-            if not resumed:
-                raise
-            pooch.retrieve(url, known_hash, name, folder, downloader=deliver)  # the old bytes were of another file
+        pooch.retrieve(url, known_hash, name, folder, downloader=deliver)
+    except ValueError:
+        if not resumed:
+            raise
+        return fetch(url, folder, known_hash)  # the old bytes were of another file
     except OSError as error:
         raise OSError(f"Downloading {url} failed: {error}. {by_hand}") from error
     finally:
@@ -87,20 +87,16 @@ def _transfer(url: str, part: Path) -> None:
 
     with console.progress() as display:
         task = display.add_task(f"{part.stem} (MB)", total=None)
-
-        def show(done: int, total: int | None) -> None:
-            display.update(task, completed=done / 1e6, total=None if total is None else total / 1e6)
-
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return _attempt(url, part, show)
+                return _attempt(url, part, partial(display.update, task))
             except (ConnectionError, requests.RequestException, urllib3.exceptions.HTTPError) as error:
                 if attempt == ATTEMPTS:
                     raise ConnectionError(str(error)) from error
                 time.sleep(PAUSE * 2 ** (attempt - 1))
 
 
-def _attempt(url: str, part: Path, show: Callable[[int, int | None], None]) -> None:
+def _attempt(url: str, part: Path, show: Callable[..., None]) -> None:
     """Ask once for the bytes that ``part`` lacks and append them; start over if the server cannot continue there."""
     import requests
 
@@ -121,6 +117,6 @@ def _attempt(url: str, part: Path, show: Callable[[int, int | None], None]) -> N
         with part.open("ab" if begin else "wb") as file:
             for block in answer.raw.stream(_BLOCK, decode_content=False):
                 file.write(block)
-                show(file.tell(), total)
+                show(completed=file.tell() / 1e6, total=None if total is None else total / 1e6)
     if total is not None and (size := part.stat().st_size) != total:
         raise ConnectionError(f"the connection closed after {size} of {total} bytes")
