@@ -19,9 +19,7 @@ from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")
 Pixels = NDArray[np.uint8]
-ImageSize = int | str | tuple[int, int]
-"""A side, ``"HxW"`` or ``(H, W)``."""
-
+ImageSize = int | str | tuple[int, int]  # a side, "HxW" or (H, W)
 _LARGEST_SIDE = 4096
 
 

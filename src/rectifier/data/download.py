@@ -13,14 +13,8 @@ from typing import Any
 from rectifier._base import console
 
 ATTEMPTS = 4
-"""Number of times that a broken connection is opened."""
-
-PAUSE = 1.0
-"""Seconds before the second attempt; they double before each further one."""
-
-TIMEOUT = (10.0, 60.0)
-"""Seconds to connect, and to wait for the next bytes."""
-
+PAUSE = 1.0  # seconds before the second attempt; they double before each further one
+TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for the next bytes
 _BLOCK = 2**18
 
 

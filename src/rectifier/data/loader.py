@@ -18,9 +18,6 @@ from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.pixels import AT_ONCE, Resident, Streamed, free_memory
 from rectifier.samplers import UniformSampler
 
-MEMORY_SHARE = 0.5
-"""Largest share of the device's free memory that a resident part takes."""
-
 
 class Batch(NamedTuple):
     """Images ``(B, C, H, W)`` in channels-last memory, targets ``(B, A)``, and their positions ``(B,)`` in the part."""
@@ -108,7 +105,9 @@ class Loader:
         """Take a sampler, at the epoch that it shows."""
         if isinstance(sampler, Iterator):
             check.fail("sampler", "one that can be iterated in every epoch", f"an iterator ({type(sampler).__name__})")
-        self.sampler, self._timed = sampler, _timed_sampler(sampler)
+        self.sampler, self._timed = sampler, cast(Any, sampler)
+        while self._timed is not None and not hasattr(self._timed, "set_epoch"):
+            self._timed = getattr(self._timed, "sampler", None)  # inside a batch sampler; None if no sampler has epochs
         self._shown = int(getattr(self._timed, "epoch", 0))
         self._next, self._skip = self._shown, 0
         self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
@@ -123,12 +122,8 @@ class Loader:
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
         """Choose the next epoch, and with it order and augmentation. Skip its first ``skip`` batches."""
-        check.raise_all(
-            [
-                check.that("epoch", epoch, "an integer from 0", check.is_natural(epoch)),
-                check.that("skip", skip, "an integer from 0", check.is_natural(skip)),
-            ]
-        )
+        given = {"epoch": epoch, "skip": skip}.items()
+        check.raise_all([check.that(name, n, "an integer from 0", check.is_natural(n)) for name, n in given])
         self._turn(int(epoch), int(skip))
 
     def with_sampler(self, sampler: Iterable[Any], seed: int) -> Loader:
@@ -191,12 +186,13 @@ class Loader:
         order = _order(self.sampler, len(self._targets))
         batches = list(order.split(self.batch_size)) if isinstance(order, Tensor) else order
         full = self.batch_size if isinstance(order, Tensor) else len(batches[0])
-        kept = batches[:-1] if self.drop_last and len(batches[-1]) < full else batches
-        if not kept:
-            check.fail(
-                "an epoch", f"of at least one batch of {full}", f"{len(batches[0])} samples, which drop_last drops"
-            )
-        return kept
+        if self.drop_last and len(last := batches[-1]) < full:
+            del batches[-1]
+            if not batches:
+                check.fail(
+                    "an epoch", f"of at least one batch of {full}", f"{len(last)} samples, which drop_last drops"
+                )
+        return batches
 
     def _groups(self, batches: list[Tensor]) -> list[list[Tensor]]:
         """Group batches that are made at once: a GPU would spend its time on starting small operations."""
@@ -222,10 +218,9 @@ class Loader:
                 mean, std = (images.new_tensor(values).view(-1, 1, 1) for values in (known.mean, known.std))
                 images = (images - mean) / std
             return images.to(torch.float32, memory_format=torch.channels_last)
-        flat = pixels.view(len(pixels), pixels.shape[1], -1)
         # Whole rows of pixels at a time: a product over three channels would not be vectorised.
-        images = torch.addcmul(self._shift, flat, self._scale).view(pixels.shape)
-        return images.permute(0, 3, 1, 2)
+        flat = torch.addcmul(self._shift, pixels.view(len(pixels), pixels.shape[1], -1), self._scale)
+        return flat.view(pixels.shape).permute(0, 3, 1, 2)
 
     def _line(self, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
         """Return the factor and the summand ``(W * C,)`` that normalise a row of bytes."""
@@ -251,17 +246,10 @@ def _chosen_mode(mode: str, images: Decoded, part: str, samples: int, device: to
     source = "memory" if isinstance(images, ImageArray) else "disk"
     if mode == "auto":
         here_already = source == "memory" and device.type == "cpu"
-        mode = "resident" if here_already or need <= MEMORY_SHARE * free else "streamed"
+        mode = "resident" if here_already or need <= free / 2 else "streamed"
     where = f"kept on {device}" if mode == "resident" else f"streamed from {source} to {device}"
     amount = f"{need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there"
     return mode, f"{part}: {samples:,} images of {images.shape[0]} x {images.shape[1]}, {where} ({amount})"
-
-
-def _timed_sampler(sampler: Any) -> Any:
-    """Return the sampler that knows the epoch: this one, the one inside a batch sampler, or None."""
-    while sampler is not None and not hasattr(sampler, "set_epoch"):
-        sampler = getattr(sampler, "sampler", None)
-    return sampler
 
 
 def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]:

@@ -14,15 +14,15 @@ from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import Counts, as_count_list
 
+# Mixed images, and their ``partner`` for an objective: targets of the other images, share of their own.
 Mixed = tuple[Tensor, tuple[Tensor, Tensor]]
-"""Mixed images, and their ``partner`` for an objective: targets of the other images, share of their own."""
 
 
 class Mixup(torch.nn.Module):
     """Blend every image with the next one of its batch (Zhang et al. 2018).
 
-    image = share * image + (1 - share) * next image. Each sample's share comes from Beta(strength, strength), drawn on
-    the images' device from torch's own generator. Its labels get this weight, those of the next image the rest.
+    image = share * image + (1 - share) * next image. Each sample's share, float32 ``(N,)``, comes from Beta(strength,
+    strength), drawn by torch's own generator. Its labels get this weight, those of the next image the rest.
 
     Args:
         strength: Near 0, almost every image stays itself or becomes the next. At 1 all shares are equally likely. With
@@ -41,11 +41,7 @@ class Mixup(torch.nn.Module):
         self.strength = strength
 
     def forward(self, images: Tensor, targets: Tensor) -> Mixed:
-        """Return the mixed images and (partner targets, share).
-
-        Mixed images keep type and memory format of ``images (N, ...)``. ``targets`` and the partner's are ``(N, A)``;
-        share is float32 ``(N,)``.
-        """
+        """Return the mixed images, of the same type and memory format, and (partner targets ``(N, A)``, share)."""
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = f"a {images.dtype} tensor" if isinstance(images, Tensor) else type(images).__name__
             raise TypeError(check.sentence("images", "a floating point tensor", kind))

@@ -15,12 +15,8 @@ from torch import Tensor
 from rectifier.data.dataset import Decoded, ImageArray
 from rectifier.data.store import available_cores
 
-AT_ONCE = 32 << 20
-"""Bytes of pixels that a GPU receives, or turns into batches, at once."""
-
-
-AHEAD = 3
-"""Batches to read ahead when streaming; on a GPU, groups of batches of ``AT_ONCE`` bytes."""
+AT_ONCE = 32 << 20  # bytes of pixels that a GPU receives, or turns into batches, at once
+AHEAD = 3  # batches to read ahead when streaming; on a GPU, groups of batches of AT_ONCE bytes
 
 
 class Resident:

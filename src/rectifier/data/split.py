@@ -17,9 +17,8 @@ from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
+# Spellings of the parts in columns and folder names, in lower case.
 PART_NAMES = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
-"""Spellings of the parts in columns and folder names, in lower case."""
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _MOST_TRIED = 256  # moves compared to fill one hole
@@ -121,11 +120,10 @@ def with_validation(
     train = (split == 0).nonzero()[:, 0]
     own = None if groups is None else [groups[i] for i in train.tolist()]
     drawn, _ = drawn_split(files.select(train.numpy()), targets[train], space, (0.9, 0.1, 0), seed, own)
-    split = split.clone()
-    split[train] = drawn
     if not bool((drawn == 1).any()):
         return split, [*notes, "There is no validation part, and train is too small to draw one."]
-    return split, [*notes, f"There was no validation part: a tenth of train was drawn for it with seed {seed}."]
+    note = f"There was no validation part: a tenth of train was drawn for it with seed {seed}."
+    return split.scatter(0, train, drawn), [*notes, note]
 
 
 def _as_shares(value: str | Sequence[float]) -> list[float]:

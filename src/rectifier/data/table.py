@@ -70,7 +70,7 @@ def read_table(
     if fixed and labels is not None:
         check.fail("labels", "omitted if space is given, which names them", repr(labels))
     wanted, ignored = list(fixed.names) if fixed else listed(labels), listed(ignore)
-    _check_columns(table, image=image, split=split, group=group, labels=wanted, ignore=ignored)
+    _check_columns(table, image=[image], split=[split], group=[group], labels=wanted, ignore=ignored)
     image = image or image_column(table)
     split = split or _split_column(table, {*wanted, *ignored})
     files = ImageFiles(images or path.parent, _image_paths(table, image, images or path.parent))
@@ -138,16 +138,11 @@ def _read_space(path: Path) -> LabelSpace:
         check.fail(str(path), "a label space in JSON", f"another file ({error})")
 
 
-def _check_columns(table: TextTable, **options: str | list[str] | None) -> None:
+def _check_columns(table: TextTable, **options: Sequence[str | None]) -> None:
     """Raise an error for every option that names a column the table lacks."""
-    check.raise_all(
-        [
-            check.choice(f"{option} (of {table.path})", name, list(table.columns))
-            for option, names in options.items()
-            for name in (names if isinstance(names, list) else [names])
-            if name is not None
-        ]
-    )
+    named = [(option, name) for option, names in options.items() for name in names if name is not None]
+    valid = list(table.columns)
+    check.raise_all([check.choice(f"{option} (of {table.path})", name, valid) for option, name in named])
 
 
 def image_column(table: TextTable) -> str:
@@ -253,14 +248,13 @@ def _check_classes(table: TextTable, values: Mapping[str, list[str]], space: Lab
 
 
 def _parts(table: TextTable, column: str) -> Tensor:
-    parts = []
-    for row, value in enumerate(table.columns[column]):
-        part = _part(value)
-        if part is None:
-            problem = check.sentence(f"{table.place(row)} column {column!r}", "train, validation or test", repr(value))
-            hint = f" If this column is not a split, set ignore={column!r}, or name the label columns in labels."
-            raise ValueError(problem + (check.nearest(value.lower(), PART_NAMES) or hint))
-        parts.append(part)
+    parts = [_part(value) for value in table.columns[column]]
+    if None in parts:
+        row = parts.index(None)
+        value = table.columns[column][row]
+        problem = check.sentence(f"{table.place(row)} column {column!r}", "train, validation or test", repr(value))
+        hint = f" If this column is not a split, set ignore={column!r}, or name the label columns in labels."
+        raise ValueError(problem + (check.nearest(value.lower(), PART_NAMES) or hint))
     if 0 not in parts:
         check.fail(table.path, f"a table with train in its column {column!r}", "none")
     return torch.tensor(parts)

@@ -29,9 +29,8 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     """
     folder = find_folder(root, "fashion", "styles.csv", _HINT.format(root=root))
     table = read_csv(folder / "styles.csv", overflow="productDisplayName")
-    for column in ("id", *LABELS):
-        if column not in table.columns:
-            check.fail(table.path, f"a table with the columns id, {', '.join(LABELS)}", f"none named {column!r}")
+    if absent := [column for column in ("id", *LABELS) if column not in table.columns]:
+        check.fail(table.path, f"a table with the columns id, {', '.join(LABELS)}", f"none named {absent[0]!r}")
     if not len(table):
         check.fail(table.path, "a table with at least one row", "a header only")
     names = [f"{value}.jpg" for value in table.columns["id"]]
@@ -56,8 +55,8 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     if total := sum(dropped.values()):
         listed = ", ".join(f"{label} {count}" for label, count in dropped.items() if count)
         notes.append(f"Dropped {check.amount(total, 'class')} with fewer than {_FEWEST} different images ({listed}).")
-    if absent := len(names) - len(rows):
-        notes.append(f"Dropped {check.amount(absent, 'row')} of styles.csv without an image.")
+    if without := len(names) - len(rows):
+        notes.append(f"Dropped {check.amount(without, 'row')} of styles.csv without an image.")
     return ImageData("fashion", files, targets, space, split, files.paths, tuple(notes))
 
 

@@ -33,18 +33,11 @@ from rectifier.data.decode import FITS, UnreadableError, image_size, resize, wri
 from rectifier.data.store.manifest import UNREADABLE, VERSION, is_store, list_unreadable, owned_manifest, write_manifest
 from rectifier.data.store.shards import Maps, StoredImages
 
-Plan = dict[Path, list[str]]
-"""The shards of a store: the file to write, and the images to decode."""
+Plan = dict[Path, list[str]]  # the shards of a store: the file to write, and the images to decode
 
-SHARD_IMAGES = 256
-"""Most images of a shard, so that a few large photographs are also shared among processes."""
-
-SHARD_BYTES = 16 << 20
-"""Most bytes of a shard, until there are many shards."""
-
-MOST_SHARDS = 512
-"""Most shards of a store: each stays open as a file."""
-
+SHARD_IMAGES = 256  # most images of a shard, so that a few large photographs are also shared among processes
+SHARD_BYTES = 16 << 20  # most bytes of a shard, until there are many shards
+MOST_SHARDS = 512  # each stays open as a file
 _MANY_SHARDS, _LARGE_SHARD = 64, 256 << 20  # more shards than this only if they would exceed this many bytes
 _DEFAULT_SIDE = 224  # largest side of images if no size is given
 

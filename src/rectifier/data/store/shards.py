@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 from rectifier._base import check
 from rectifier.data.dataset import Pixels
 
-RESIDENT_BYTES = 128 << 20
-"""Most bytes of the maps that stay in memory."""
-
-FAULT_BYTES = 2 << 20
-"""Bytes that reading one image may bring into memory: the system may map a huge page around it."""
+RESIDENT_BYTES = 128 << 20  # most bytes of the maps that stay in memory
+FAULT_BYTES = 2 << 20  # bytes that reading one image may bring into memory: the system may map a huge page around it
 
 
 class Maps:
