@@ -19,6 +19,7 @@ from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")
 Pixels = NDArray[np.uint8]
+Ints = NDArray[np.int64]
 ImageSize = int | str | tuple[int, int]  # a side, "HxW" or (H, W)
 _LARGEST_SIDE = 4096
 
@@ -43,7 +44,7 @@ class Images(Protocol):
 
     def __len__(self) -> int: ...
 
-    def select(self, index: NDArray[np.int64]) -> Self:
+    def select(self, index: Ints) -> Self:
         """Return only these images, without reading any."""
         ...
 
@@ -57,7 +58,7 @@ class Decoded(Images, Protocol):
         """Height, width and channels."""
         ...
 
-    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+    def gather(self, index: Ints, out: Pixels | None = None) -> Pixels:
         """Return these images, uint8 ``(n, H, W, C)``, written to ``out`` if it is given."""
         ...
 
@@ -87,10 +88,10 @@ class ImageArray:
     def checksum(self) -> str:
         return hashlib.sha256(np.ascontiguousarray(self.pixels).data).hexdigest()[:16]
 
-    def select(self, index: NDArray[np.int64]) -> ImageArray:
+    def select(self, index: Ints) -> ImageArray:
         return ImageArray(self.pixels[index])
 
-    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+    def gather(self, index: Ints, out: Pixels | None = None) -> Pixels:
         # In mode "raise" NumPy would copy `out`, because an error could leave it half filled.
         return self.pixels.take(index, axis=0, out=out, mode="raise" if out is None else "clip")
 
@@ -105,7 +106,7 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def select(self, index: NDArray[np.int64]) -> ImageFiles:
+    def select(self, index: Ints) -> ImageFiles:
         return ImageFiles(self.root, tuple(self.paths[i] for i in index.tolist()))
 
 

@@ -40,14 +40,12 @@ def resize(pixels: NDArray[np.uint8], size: tuple[int, int], fit: str = "stretch
 
 
 def _fitted(image: Image.Image, size: tuple[int, int], fit: str) -> Image.Image:
-    height, width = size
-    if image.size == (width, height):
+    width_height = size[1], size[0]
+    if image.size == width_height:
         return image
-    if fit == "crop":
-        return ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
-    if fit == "pad":
-        return ImageOps.pad(image, (width, height), Image.Resampling.BILINEAR)
-    return image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    if fit == "stretch":
+        return image.resize(width_height, Image.Resampling.BILINEAR, reducing_gap=3.0)
+    return (ImageOps.fit if fit == "crop" else ImageOps.pad)(image, width_height, Image.Resampling.BILINEAR)
 
 
 def image_size(path: Path) -> tuple[int, int]:

@@ -24,13 +24,10 @@ def fetch(url: str, folder: Path, known_hash: str) -> Path:
     pooch compares the file with ``known_hash``, such as ``"md5:..."``. An interrupted download resumes, in this call
     or the next one: the bytes that arrived stay in ``<name>.part``, and the server is asked only for the rest.
     """
+    import pooch  # type: ignore[import-untyped]
+
     name = url.rpartition("/")[2]
     path, part = folder / name, folder / f"{name}.part"
-    by_hand = f"You can also download it by hand from {url} and put it at {path}."
-    try:
-        import pooch  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ImportError(f"Downloading {name} needs pooch: pip install pooch. {by_hand}") from error
 
     def deliver(url: str, to: str, _: object) -> None:
         console.say(f"Downloading {url} to {path}.")
@@ -48,6 +45,7 @@ def fetch(url: str, folder: Path, known_hash: str) -> Path:
             raise
         return fetch(url, folder, known_hash)  # the old bytes were of another file
     except OSError as error:
+        by_hand = f"You can also download it by hand and put it at {path}."
         raise OSError(f"Downloading {url} failed: {error}. {by_hand}") from error
     finally:
         logger.setLevel(level)

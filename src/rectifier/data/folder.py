@@ -58,17 +58,15 @@ def read_folder(
 
 def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, str, int]], int, int]:
     """Return path, class and part of every image in class folders, and the numbers of other files and images."""
-    found, skipped, loose = [], 0, 0
+    listing: list[tuple[Path, str, int]] = []
     for place, part in places:
-        for class_folder in _folders(place):
-            files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not is_hidden(f, root))
-            images = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
-            skipped += len(files) - len(images)
-            found += [(f.relative_to(root).as_posix(), class_folder.name, part) for f in images]
-        outside = [f for f in place.iterdir() if f.is_file() and not is_hidden(f, root)]
-        images_outside = sum(f.suffix.lower() in IMAGE_SUFFIXES for f in outside)
-        skipped, loose = skipped + len(outside) - images_outside, loose + images_outside
-    return found, skipped, loose
+        for folder in _folders(place):
+            listing += [(file, folder.name, part) for file in sorted(folder.rglob("*"))]
+        listing += [(file, "", part) for file in place.iterdir()]  # of no class
+    files = [entry for entry in listing if entry[0].is_file() and not is_hidden(entry[0], root)]
+    images = [entry for entry in files if entry[0].suffix.lower() in IMAGE_SUFFIXES]
+    found = [(file.relative_to(root).as_posix(), name, part) for file, name, part in images if name]
+    return found, len(files) - len(images), len(images) - len(found)
 
 
 def _folders(path: Path) -> list[Path]:

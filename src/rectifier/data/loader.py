@@ -71,16 +71,15 @@ class Loader:
         drop_last: bool = False,
         seed: int = 0,
     ) -> None:
-        check.raise_all(
-            [
-                check.choice("part", part, PARTS),
-                check.choice("mode", mode, ("auto", "resident", "streamed")),
-                check.count("batch_size", batch_size),
-                check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
-                check.that("augment", augment, "callable, or None", augment is None or callable(augment)),
-                check.that("shuffle", shuffle, "False if a sampler is given", not (shuffle and sampler is not None)),
-            ]
-        )
+        complaints = [
+            check.choice("part", part, PARTS),
+            check.choice("mode", mode, ("auto", "resident", "streamed")),
+            check.count("batch_size", batch_size),
+            check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
+            check.that("augment", augment, "callable, or None", augment is None or callable(augment)),
+            check.that("shuffle", shuffle, "False if a sampler is given", not (shuffle and sampler is not None)),
+        ]
+        check.raise_all(complaints)
         images, positions = data.images, data.indices(part)
         if not isinstance(images, Decoded):
             got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
@@ -229,8 +228,7 @@ class Loader:
         if len(known.mean) != channels:
             check.fail("normalise", f"given for {channels} channels", repr(known))
         mean, std = torch.tensor(known.mean), torch.tensor(known.std)
-        scale, shift = 1 / (255 * std), -mean / std
-        return scale.repeat(width).to(self.device), shift.repeat(width).to(self.device)
+        return (1 / (255 * std)).repeat(width).to(self.device), (-mean / std).repeat(width).to(self.device)
 
 
 def _checked(images: object, count: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.data.dataset import PARTS, ImageFiles
+from rectifier.data.dataset import PARTS, ImageFiles, Ints
 from rectifier.data.duplicates import duplicate_groups, merged_groups
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
@@ -19,8 +20,8 @@ from rectifier.labels.space import LabelSpace
 SHARES = (0.8, 0.1, 0.1)
 # Spellings of the parts in columns and folder names, in lower case.
 PART_NAMES = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Groups = Sequence[object] | None  # equal entries stay in one part
 _MOST_TRIED = 256  # moves compared to fill one hole
 _MOST_MOVES = 20_000  # of a repair
 _ANY_MOVE = 0.2  # share of the moves that are random
@@ -33,7 +34,7 @@ def stratified_split(
     *,
     shares: Sequence[float] = SHARES,
     seed: int = 0,
-    groups: Sequence[object] | None = None,
+    groups: Groups = None,
 ) -> Tensor:
     """Assign every sample to train, validation or test: int64 ``(N,)``, 0, 1 or 2. Every class keeps the shares.
 
@@ -50,12 +51,11 @@ def stratified_split(
     [[0, 1, 2], [0, 1, 2]]
     """
     valid = len(shares) == len(PARTS) and all(check.is_real(s) and s >= 0 for s in shares) and shares[0] > 0
-    check.raise_all(
-        [
-            check.that("shares", shares, "three numbers for train, validation and test, the first above 0", valid),
-            check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
-        ]
-    )
+    complaints = [
+        check.that("shares", shares, "three numbers for train, validation and test, the first above 0", valid),
+        check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
+    ]
+    check.raise_all(complaints)
     units = _units(len(targets), groups)
     by_unit, by_class = _incidence(targets, columns.as_sizes(sizes), units)
     random = np.random.default_rng(seed)
@@ -83,8 +83,8 @@ def drawn_split(
     space: LabelSpace,
     shares: str | Sequence[float],
     seed: int,
-    groups: Sequence[object] | None = None,
-    copies: Sequence[object] | None = None,
+    groups: Groups = None,
+    copies: Groups = None,
 ) -> tuple[Tensor, list[str]]:
     """Split image files and say how: stratified, with groups and exact duplicates (``copies``) kept together."""
     wanted = _as_shares(shares)
@@ -97,7 +97,8 @@ def drawn_split(
     if together := len(units) - len(set(units)):
         verb, twins = ("was", "its twin") if together == 1 else ("were", "their twins")
         notes.append(f"{check.amount(together, kind)} {verb} kept in the same split as {twins}.")
-    if odd := _contradictions(units, targets):
+    labelled = set(zip(units, map(tuple, targets.tolist()), strict=True))
+    if odd := sum(labellings > 1 for labellings in Counter(unit for unit, _ in labelled).values()):
         notes.append(f"Different labels within {check.amount(odd, 'group')} of {kind}s.")
     if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
         notes.append(f"Too rare to be in every split: {check.amount(len(bare), 'class')}.")
@@ -105,13 +106,7 @@ def drawn_split(
 
 
 def with_validation(
-    split: Tensor,
-    files: ImageFiles,
-    targets: Tensor,
-    space: LabelSpace,
-    seed: int,
-    note: str,
-    groups: Sequence[object] | None = None,
+    split: Tensor, files: ImageFiles, targets: Tensor, space: LabelSpace, seed: int, note: str, groups: Groups = None
 ) -> tuple[Tensor, list[str]]:
     """Draw a validation part from train if a given split has none. Choosing on the test part would spoil it."""
     notes = [note] if bool((split == 2).any()) else [note, "There is no test part."]
@@ -134,13 +129,6 @@ def _as_shares(value: str | Sequence[float]) -> list[float]:
         check.fail("shares", "three numbers for train, validation and test", repr(value))
 
 
-def _contradictions(groups: Sequence[object], targets: Tensor) -> int:
-    """Count the groups whose images do not all have the same targets."""
-    first: dict[object, tuple[int, ...]] = {}
-    rows = zip(groups, map(tuple, targets.tolist()), strict=True)
-    return len({group for group, row in rows if first.setdefault(group, row) != row})
-
-
 def _incidence(targets: Tensor, sizes: tuple[int, ...], units: Ints) -> tuple[Any, Any]:
     """Return which unit (group of samples) has which class, ``(units, K)``, as sparse matrices by row and by column."""
     from scipy.sparse import coo_array  # type: ignore[import-untyped]
@@ -158,7 +146,7 @@ def _members(matrix: Any, number: int) -> Ints:
     return found
 
 
-def _units(samples: int, groups: Sequence[object] | None) -> Ints:
+def _units(samples: int, groups: Groups) -> Ints:
     """Number the groups from 0 in the order of their first samples; without groups every sample is a unit."""
     if groups is None:
         return np.arange(samples)

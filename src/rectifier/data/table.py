@@ -17,10 +17,8 @@ from rectifier.data.split import PART_NAMES, SHARES, drawn_split, with_validatio
 from rectifier.data.text_files import TextTable, check_header, read_csv
 from rectifier.labels.space import LabelSpace, is_missing
 
-PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
-IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
-)
+PARQUET_SUFFIXES = {".parquet", ".pq"}
+IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
 _IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_name", "img")
 _SPLIT_COLUMNS = ("split", "part", "partition", "set", "subset", "fold")
 _PERHAPS_MISSING = ("na", "n/a", "nan", "null", "none", "unknown", "?", "-")
@@ -153,8 +151,7 @@ def image_column(table: TextTable) -> str:
     for column, values in table.columns.items():
         if all(Path(v.strip()).suffix.lower() in IMAGE_SUFFIXES for v in values[:100]):
             return column
-    got = f"{', '.join(table.columns)}; name it in image"
-    check.fail(table.path, "a table with a column of image paths", got)
+    check.fail(table.path, "a table with a column of image paths", f"{', '.join(table.columns)}; name it in image")
 
 
 def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
@@ -239,12 +236,11 @@ def _numbers(values: Iterable[str]) -> list[float] | None:
 
 def _check_classes(table: TextTable, values: Mapping[str, list[str]], space: LabelSpace) -> None:
     for name, classes in zip(space.names, space.classes, strict=True):
-        known = {"", *classes}
-        for row, value in enumerate(values[name]):
-            if value not in known:
-                what = f"{table.place(row)} label {name!r}"
-                problem = check.sentence(what, f"one of its {len(classes)} classes", repr(value))
-                raise ValueError(problem + check.nearest(value, classes))
+        if unknown := set(values[name]) - {"", *classes}:
+            row, value = next((row, value) for row, value in enumerate(values[name]) if value in unknown)
+            what = f"{table.place(row)} label {name!r}"
+            problem = check.sentence(what, f"one of its {len(classes)} classes", repr(value))
+            raise ValueError(problem + check.nearest(value, classes))
 
 
 def _parts(table: TextTable, column: str) -> Tensor:

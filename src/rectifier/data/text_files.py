@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rectifier._base import check
+from rectifier.data.dataset import Ints
 
 Lines = Iterator[tuple[int, str]]
 
@@ -66,11 +67,8 @@ def numbered_lines(path: Path, hint: str = "") -> Lines:
                 yield number, text
 
 
-# The lists of CelebA and DeepFashion: the number of rows, a header, then one row per line.
-
-
 def counted_rows(path: Path, what: str, hint: str) -> Lines:
-    """Yield the header and then every row of a list. Its first line must give the number of rows."""
+    """Yield the header and then every row of a list (CelebA, DeepFashion). Its first line gives the number of rows."""
     lines = numbered_lines(path, hint)
     number, count = next(lines, (1, ""))
     if not (count.isascii() and count.isdigit()):
@@ -87,9 +85,7 @@ def counted_rows(path: Path, what: str, hint: str) -> Lines:
         check.fail(str(path), f"a list of {int(count):,} {what}, as its first line says", f"{rows:,}")
 
 
-def image_targets(
-    rows: Lines, path: Path, keep: NDArray[np.bool_], values: Mapping[str, int]
-) -> tuple[list[str], NDArray[np.int64]]:
+def image_targets(rows: Lines, path: Path, keep: NDArray[np.bool_], values: dict[str, int]) -> tuple[list[str], Ints]:
     """Read rows of ``image value value ...``: the image names, and the columns to ``keep`` as targets."""
     first_line: dict[str, int] = {}
     targets = []
@@ -107,7 +103,7 @@ def image_targets(
     return list(first_line), np.array(targets, np.int64).reshape(len(targets), int(keep.sum()))
 
 
-def image_parts(rows: Lines, path: Path, names: list[str], parts: Sequence[str], listed_in: str) -> NDArray[np.int64]:
+def image_parts(rows: Lines, path: Path, names: list[str], parts: Sequence[str], listed_in: str) -> Ints:
     """Read rows of ``image part``: for each of ``names``, the position of its part among ``parts``."""
     part = dict.fromkeys(names, -1)
     for number, line in rows:
@@ -123,9 +119,6 @@ def image_parts(rows: Lines, path: Path, names: list[str], parts: Sequence[str],
         if found < 0:
             check.fail(str(path), f"a list of all {len(names):,} images of {listed_in}", f"no entry for {name!r}")
     return np.array(list(part.values()), np.int64)
-
-
-# Tables
 
 
 def read_csv(path: Path, encoding: str | None = None, overflow: str | None = None) -> TextTable:

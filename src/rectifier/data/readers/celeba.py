@@ -35,8 +35,7 @@ def celeba(root: Path, *, split: str = "official", seed: int = 0) -> ImageData:
     line, header = next(rows)
     attributes = header.split()
     text_files.check_header(path, attributes, line)
-    every = np.ones(len(attributes), bool)
-    names, targets = text_files.image_targets(rows, path, every, {"1": 1, "-1": 0})
+    names, targets = text_files.image_targets(rows, path, np.ones(len(attributes), bool), {"1": 1, "-1": 0})
     path = folder / _PARTITION
     rows = text_files.numbered_lines(path, hint)
     partition = text_files.image_parts(rows, path, names, ("0", "1", "2"), _ATTRIBUTES)

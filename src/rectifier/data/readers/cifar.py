@@ -11,8 +11,8 @@ import torch
 
 from rectifier._base import check
 from rectifier.data import download as downloads
-from rectifier.data.dataset import ImageArray, ImageData
-from rectifier.data.readers.cifar_files import CIFAR10, CIFAR100, CifarFiles, Ints
+from rectifier.data.dataset import ImageArray, ImageData, Ints
+from rectifier.data.readers.cifar_files import CIFAR10, CIFAR100, CifarFiles
 from rectifier.labels import imbalance
 from rectifier.labels.space import LabelSpace
 
@@ -49,13 +49,8 @@ def read_cifar(
         seed: chooses the images that are held out and kept.
         download: fetch the python archive if there is no folder.
     """
-    wanted = "a number of images per class, 0 or more"
-    check.raise_all(
-        [
-            check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
-            check.that("validation", validation, wanted, check.is_natural(validation)),
-        ]
-    )
+    counts = {"validation": validation, "seed": seed}.items()
+    check.raise_all([check.that(name, n, "an integer from 0", check.is_natural(n)) for name, n in counts])
     given = {"imb": imb, "bln": bln, "exp": exp, "step": step}
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) > 1:
@@ -63,7 +58,6 @@ def read_cifar(
     folder, binary = _locate(files, root, download)
     train_rows, train_targets = files.read(folder, files.train, binary)
     test_rows, test_targets = files.read(folder, files.test, binary)
-    space = LabelSpace.from_names({"object": files.class_names(folder, binary)})
     sizes = _train_sizes(train_targets, files.classes, chosen, largest, validation)
     keep, held_out = _choose(train_targets, sizes, validation, seed)
     picked = np.concatenate([keep, held_out])
@@ -75,7 +69,7 @@ def read_cifar(
         ":".join(filter(None, [files.name, ",".join(f"{key}={value:g}" for key, value in options.items())])),
         ImageArray(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))),
         torch.from_numpy(targets)[:, None],
-        space,
+        LabelSpace.from_names({"object": files.class_names(folder, binary)}),
         torch.from_numpy(split),
         (*(f"train/{i:05d}" for i in picked), *(f"test/{i:05d}" for i in range(len(test_targets)))),
         _notes(chosen, sizes, np.bincount(train_targets[held_out], minlength=files.classes), validation, seed),

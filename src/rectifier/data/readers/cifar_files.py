@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rectifier._base import check
-from rectifier.data.dataset import Pixels
+from rectifier.data.dataset import Ints, Pixels
 from rectifier.data.text_files import numbered_lines
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,7 @@ class CifarFiles:
     train: tuple[str, ...]  # with the suffix .bin in the binary layout
     test: tuple[str, ...]
     meta: tuple[str, str]
-    targets_key: bytes
-    names_key: bytes
+    prefix: bytes  # of the keys "labels" and "label_names"
     label_bytes: int  # of a binary record; the last of them is the label
 
     def is_in(self, folder: Path, binary: bool) -> bool:
@@ -50,16 +47,15 @@ class CifarFiles:
         if binary:
             names = [line for _, line in numbered_lines(path)]
         else:
-            listed = _entry(path, load_pickle(path), self.names_key, list, "a list of class names")
+            listed = _entry(path, load_pickle(path), self.prefix + b"label_names", list, "a list of class names")
             try:
                 names = [name.decode() if isinstance(name, bytes) else str(name) for name in listed]
             except UnicodeDecodeError as error:
                 check.fail(str(path), "a list of class names in UTF-8", repr(error.object))
         if len(names) != self.classes:
             check.fail(str(path), f"a list of {self.classes} class names", f"{len(names)}")
-        for position, name in enumerate(names):
-            if name in names[:position]:
-                check.fail(str(path), "a list of different class names", f"{name!r} twice")
+        if repeated := [name for name in names if names.count(name) > 1]:
+            check.fail(str(path), "a list of different class names", f"{repeated[0]!r} twice")
         return names
 
     def _read_binary(self, path: Path) -> tuple[Pixels, Ints]:
@@ -78,15 +74,15 @@ class CifarFiles:
         rows = _entry(path, content, b"data", np.ndarray, "uint8 of shape (N, 3072)")
         if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
             check.fail(f"'data' of {path}", "uint8 of shape (N, 3072)", f"{rows.dtype} of shape {rows.shape}")
-        targets = _entry(path, content, self.targets_key, list, "a list of integers")
+        key = self.prefix + b"labels"
+        targets = _entry(path, content, key, list, "a list of integers")
         if len(targets) != len(rows) or not all(isinstance(target, int) for target in targets):
             wanted = f"a list of {len(rows)} integers, one for each image"
-            check.fail(f"{self.targets_key.decode()!r} of {path}", wanted, f"a list of {len(targets)} entries")
+            check.fail(f"{key.decode()!r} of {path}", wanted, f"a list of {len(targets)} entries")
         return rows, self._targets(path, np.asarray(targets))
 
     def _targets(self, path: Path, targets: NDArray[Any]) -> Ints:
-        wrong = np.flatnonzero((targets < 0) | (targets >= self.classes))
-        if len(wrong):
+        if len(wrong := np.flatnonzero((targets < 0) | (targets >= self.classes))):
             got = f"{targets[wrong[0]]} for image {wrong[0]}"
             check.fail(f"every label of {path}", f"from 0 to {self.classes - 1}", got)
         return targets.astype(np.int64)
@@ -101,8 +97,7 @@ CIFAR100 = CifarFiles(
     train=("train",),
     test=("test",),
     meta=("meta", "fine_label_names.txt"),
-    targets_key=b"fine_labels",
-    names_key=b"fine_label_names",
+    prefix=b"fine_",
     label_bytes=2,
 )
 CIFAR10 = CifarFiles(
@@ -114,8 +109,7 @@ CIFAR10 = CifarFiles(
     train=tuple(f"data_batch_{i}" for i in range(1, 6)),
     test=("test_batch",),
     meta=("batches.meta", "batches.meta.txt"),
-    targets_key=b"labels",
-    names_key=b"label_names",
+    prefix=b"",
     label_bytes=1,
 )
 

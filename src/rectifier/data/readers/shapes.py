@@ -126,15 +126,14 @@ def shapes(
     >>> [counts.tolist() for counts in data.counts("test")]
     [[30, 30, 30, 30], [40, 40, 40]]
     """
-    check.raise_all(
-        [
-            check.count("samples", samples),
-            _within("ratio", ratio, 1, 5000),
-            _within("missing", missing, 0, 1),
-            _within("noise", noise, 0, 0.5),
-            check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
-        ]
-    )
+    complaints = [
+        check.count("samples", samples),
+        _within("ratio", ratio, 1, 5000),
+        _within("missing", missing, 0, 1),
+        _within("noise", noise, 0, 0.5),
+        check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
+    ]
+    check.raise_all(complaints)
     sides, space = as_size(size), _space(labels)
     if sides is None or min(sides) < 16 or max(sides) > 512:
         check.fail("size", "from 16 to 512 pixels on each side", repr(size))

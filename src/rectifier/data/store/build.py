@@ -25,10 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rectifier._base import check, console
-from rectifier.data.dataset import ImageArray, ImageData, ImageFiles, ImageSize, as_size
+from rectifier.data.dataset import ImageArray, ImageData, ImageFiles, ImageSize, Ints, as_size
 from rectifier.data.decode import FITS, UnreadableError, image_size, resize, write_shard
 from rectifier.data.store.manifest import UNREADABLE, VERSION, is_store, list_unreadable, owned_manifest, write_manifest
 from rectifier.data.store.shards import Maps, StoredImages
@@ -39,7 +38,6 @@ SHARD_IMAGES = 256  # most images of a shard, so that a few large photographs ar
 SHARD_BYTES = 16 << 20  # most bytes of a shard, until there are many shards
 MOST_SHARDS = 512  # each stays open as a file
 _MANY_SHARDS, _LARGE_SHARD = 64, 256 << 20  # more shards than this only if they would exceed this many bytes
-_DEFAULT_SIDE = 224  # largest side of images if no size is given
 
 
 def build_store(
@@ -66,13 +64,12 @@ def build_store(
             decoded. In both cases ``unreadable.csv`` lists them.
         workers: number of processes; the default is one per core.
     """
-    check.raise_all(
-        [
-            check.choice("fit", fit, FITS),
-            check.choice("unreadable", unreadable, ("skip", "raise")),
-            check.that("workers", workers, "a positive integer", workers is None or check.is_count(workers)),
-        ]
-    )
+    complaints = [
+        check.choice("fit", fit, FITS),
+        check.choice("unreadable", unreadable, ("skip", "raise")),
+        None if workers is None else check.count("workers", workers),
+    ]
+    check.raise_all(complaints)
     files, folder = data.images, Path(folder)
     if isinstance(files, ImageArray):
         wanted = as_size(size) or files.shape[:2]
@@ -106,7 +103,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> tuple[Plan, NDArray[np.int64], int]:
+def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> tuple[Plan, Ints, int]:
     """Assign the images to shards: the plan, the slot ``(N,)`` of each image, and the slots of a shard."""
     members: list[list[str]] = [[] for _ in range(shard_count(len(files), size[0] * size[1] * 3))]
     for path in sorted(set(files.paths)):
@@ -183,7 +180,7 @@ def _first_size(files: ImageFiles) -> tuple[int, int]:
             height, width = image_size(files.root / path)
         except UnreadableError:
             continue
-        shrink = max(1.0, max(height, width) / _DEFAULT_SIDE)
+        shrink = max(1.0, max(height, width) / 224)
         return max(1, round(height / shrink)), max(1, round(width / shrink))
     check.fail(str(files.root / files.paths[0]), "a readable image", "none, nor among the first 1,000 images")
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rectifier._base import check, console
 from rectifier._base.files import write_bytes
-from rectifier.data.dataset import ImageData
+from rectifier.data.dataset import ImageData, Ints
 from rectifier.data.store.shards import Maps, StoredImages
 from rectifier.labels.space import LabelSpace
 
@@ -56,8 +55,7 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
         check.fail(str(folder), "the samples of its manifest", "others; build the store again")
     for file, length, checksum in listed:
         path = folder / "shards" / file
-        found = path.stat().st_size if path.exists() else 0
-        if found != length:
+        if (found := path.stat().st_size if path.exists() else 0) != length:
             check.fail(str(path), f"a shard of {length:,} bytes", f"{found:,}; build the store again")
         if verify and hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
             check.fail(str(path), "the shard of the manifest", "another checksum; delete it and build the store again")
@@ -155,10 +153,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _remove_others(folder: Path, stems: set[str]) -> None:
-    """Remove the shards of earlier sources, and the drafts of killed processes.
-
-    Data that still refers to such a shard fails with the name of the file.
-    """
+    """Remove the shards of earlier sources, and the drafts of killed processes."""
     an_hour_ago = time.time() - 3600
     for path in folder.iterdir():
         abandoned = path.suffix == ".tmp" and path.stat().st_mtime < an_hour_ago
@@ -166,5 +161,5 @@ def _remove_others(folder: Path, stems: set[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _checksum(slots: NDArray[np.int64]) -> str:
+def _checksum(slots: Ints) -> str:
     return hashlib.sha256(slots.astype("<i8").tobytes()).hexdigest()
