@@ -29,7 +29,7 @@ class CropAndFlip:
     flip: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
+        if not check.is_natural(self.padding):
             check.fail("padding", "a number of pixels, 0 or more", repr(self.padding))
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
@@ -47,7 +47,6 @@ class CropAndFlip:
         across = torch.where(mirrored[:, None] > 0, width - 1 - across, across) + right[:, None]
         rows = torch.arange(height, device=images.device) + down[:, None]
         rows = rows + torch.arange(batch, device=images.device)[:, None] * padded.shape[1]
-        pixels = (
-            rows[:, :, None] * padded.shape[2] + across[:, None, :]
-        )  # rows of all padded images, one after the other
+        # The padded images are one long list of rows, and each row is a list of pixels.
+        pixels = rows[:, :, None] * padded.shape[2] + across[:, None, :]
         return padded.view(-1, channels).index_select(0, pixels.flatten()).view(images.shape)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")
 Pixels = NDArray[np.uint8]
-ImageSize = int | str | tuple[int, int]
-"""A side, ``"HxW"`` or ``(H, W)``."""
-
+Ints = NDArray[np.int64]
+ImageSize = int | str | tuple[int, int]  # a side, "HxW" or (H, W)
 _LARGEST_SIDE = 4096
 
 
@@ -33,13 +32,11 @@ def as_size(size: ImageSize | None) -> tuple[int, int] | None:
     """
     if size is None:
         return None
-    given: Sequence[object] = (
-        size.lower().split("x") if isinstance(size, str) else size if isinstance(size, Sequence) else [size]
-    )
-    sides = [int(side) if isinstance(side, str) and side.strip().isdigit() else side for side in given]
-    if len(sides) not in (1, 2) or not all(check.is_count(side) and side <= _LARGEST_SIDE for side in sides):  # type: ignore[operator]
+    given = size.lower().split("x") if isinstance(size, str) else size if isinstance(size, Sequence) else [size]
+    sides: list[Any] = [int(side) if isinstance(side, str) and side.strip().isdigit() else side for side in given]
+    if len(sides) not in (1, 2) or not all(check.is_count(side) and side <= _LARGEST_SIDE for side in sides):
         check.fail("size", f"a number of pixels up to {_LARGEST_SIDE}, or height and width as 64x48", repr(size))
-    return int(sides[0]), int(sides[-1])  # type: ignore[call-overload]
+    return int(sides[0]), int(sides[-1])
 
 
 class Images(Protocol):
@@ -47,7 +44,7 @@ class Images(Protocol):
 
     def __len__(self) -> int: ...
 
-    def select(self, index: NDArray[np.int64]) -> Self:
+    def select(self, index: Ints) -> Self:
         """Return only these images, without reading any."""
         ...
 
@@ -61,7 +58,7 @@ class Decoded(Images, Protocol):
         """Height, width and channels."""
         ...
 
-    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
+    def gather(self, index: Ints, out: Pixels | None = None) -> Pixels:
         """Return these images, uint8 ``(n, H, W, C)``, written to ``out`` if it is given."""
         ...
 
@@ -86,18 +83,15 @@ class ImageArray:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels."""
         return self.pixels.shape[1:]
 
     def checksum(self) -> str:
-        """Return a hash of all pixels."""
         return hashlib.sha256(np.ascontiguousarray(self.pixels).data).hexdigest()[:16]
 
-    def select(self, index: NDArray[np.int64]) -> ImageArray:
+    def select(self, index: Ints) -> ImageArray:
         return ImageArray(self.pixels[index])
 
-    def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
-        """Return these images, uint8 ``(n, H, W, C)``, written to ``out`` if it is given."""
+    def gather(self, index: Ints, out: Pixels | None = None) -> Pixels:
         # In mode "raise" NumPy would copy `out`, because an error could leave it half filled.
         return self.pixels.take(index, axis=0, out=out, mode="raise" if out is None else "clip")
 
@@ -112,7 +106,7 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def select(self, index: NDArray[np.int64]) -> ImageFiles:
+    def select(self, index: Ints) -> ImageFiles:
         return ImageFiles(self.root, tuple(self.paths[i] for i in index.tolist()))
 
 
@@ -142,12 +136,7 @@ class ImageData:
     def __post_init__(self) -> None:
         if not self.ids:
             object.__setattr__(self, "ids", tuple(map(str, range(len(self.images)))))
-        lengths = {
-            "images": len(self.images),
-            "targets": len(self.targets),
-            "split": len(self.split),
-            "ids": len(self.ids),
-        }
+        lengths = {name: len(getattr(self, name)) for name in ("images", "targets", "split", "ids")}
         if len(set(lengths.values())) > 1:
             check.fail(f"data {self.name!r}", "as many images as targets, split entries and ids", lengths)
         object.__setattr__(self, "targets", check.targets(self.targets, len(self.space)))
@@ -173,16 +162,14 @@ class ImageData:
         """Return only these samples, in this order."""
         index = torch.as_tensor(index)
         if index.dtype == torch.bool:  # as numbers it would repeat the first two samples
-            got = "a mask; pass mask.nonzero()[:, 0]"
-            raise TypeError(check.sentence("index", "positions", got))
+            raise TypeError(check.sentence("index", "positions", "a mask; pass mask.nonzero()[:, 0]"))
         index = index.long()
-        positions = index.numpy()
         return replace(
             self,
-            images=self.images.select(positions),
+            images=self.images.select(index.numpy()),
             targets=self.targets[index],
             split=self.split[index],
-            ids=tuple(self.ids[i] for i in positions.tolist()),
+            ids=tuple(self.ids[i] for i in index.tolist()),
         )
 
     def counts(self, part: str | None = None) -> list[Tensor]:

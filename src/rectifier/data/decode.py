@@ -16,7 +16,6 @@ from PIL import Image, ImageOps
 from rectifier._base.files import write_bytes
 
 FITS = ("stretch", "crop", "pad")
-_WHITE = (255, 255, 255, 255)
 
 
 class UnreadableError(Exception):
@@ -41,14 +40,12 @@ def resize(pixels: NDArray[np.uint8], size: tuple[int, int], fit: str = "stretch
 
 
 def _fitted(image: Image.Image, size: tuple[int, int], fit: str) -> Image.Image:
-    height, width = size
-    if image.size == (width, height):
+    width_height = size[1], size[0]
+    if image.size == width_height:
         return image
-    if fit == "crop":
-        return ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
-    if fit == "pad":
-        return ImageOps.pad(image, (width, height), Image.Resampling.BILINEAR)
-    return image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    if fit == "stretch":
+        return image.resize(width_height, Image.Resampling.BILINEAR, reducing_gap=3.0)
+    return (ImageOps.fit if fit == "crop" else ImageOps.pad)(image, width_height, Image.Resampling.BILINEAR)
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -77,8 +74,7 @@ def _load(path: Path, enough: int | None) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    grey = image.mode.startswith("I") or image.mode == "F"
-    if grey:
+    if image.mode.startswith("I") or image.mode == "F":  # grey of 16 or 32 bits
         transparent = image.info.get("transparency")
         values = np.asarray(image)
         flat = Image.fromarray(_eight_bits(values))
@@ -86,8 +82,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
             flat.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
         image = flat
     if image.has_transparency_data:
-        layered = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), layered).convert("RGB")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert("RGB")
 
 
@@ -103,7 +98,7 @@ def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.clip(np.nan_to_num(values.astype(np.float64) * scale), 0, 255).round().astype(np.uint8)
 
 
-def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str, target: str) -> int:
+def write_shard(root: Path, paths: Sequence[str], size: tuple[int, int], fit: str, target: Path) -> int:
     """Decode images into one file of raw uint8 ``(n, H, W, 3)``, and then write its record next to it.
 
     An unreadable image stays black and is named in the record. Returns the number of images.
@@ -112,11 +107,11 @@ def write_shard(root: str, paths: Sequence[str], size: tuple[int, int], fit: str
     unreadable = {}
     for position, path in enumerate(paths):
         try:
-            pixels[position] = decode(Path(root, path), size, fit)
+            pixels[position] = decode(root / path, size, fit)
         except UnreadableError as error:
             unreadable[path] = str(error)
     content = pixels.reshape(-1).data
     record = {"samples": len(paths), "sha256": hashlib.sha256(content).hexdigest(), "unreadable": unreadable}
-    write_bytes(Path(target), content)
-    write_bytes(Path(target).with_suffix(".json"), json.dumps(record).encode())
+    write_bytes(target, content)
+    write_bytes(target.with_suffix(".json"), json.dumps(record).encode())
     return len(paths)

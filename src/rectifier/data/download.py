@@ -6,20 +6,15 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rectifier._base import console
 
 ATTEMPTS = 4
-"""Number of times that a broken connection is opened."""
-
-PAUSE = 1.0
-"""Seconds before the second attempt; they double before each further one."""
-
-TIMEOUT = (10.0, 60.0)
-"""Seconds to connect, and to wait for the next bytes."""
-
+PAUSE = 1.0  # seconds before the second attempt; they double before each further one
+TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for the next bytes
 _BLOCK = 2**18
 
 
@@ -29,13 +24,10 @@ def fetch(url: str, folder: Path, known_hash: str) -> Path:
     pooch compares the file with ``known_hash``, such as ``"md5:..."``. An interrupted download resumes, in this call
     or the next one: the bytes that arrived stay in ``<name>.part``, and the server is asked only for the rest.
     """
+    import pooch  # type: ignore[import-untyped]
+
     name = url.rpartition("/")[2]
     path, part = folder / name, folder / f"{name}.part"
-    by_hand = f"You can also download it by hand from {url} and put it at {path}."
-    try:
-        import pooch  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ImportError(f"Downloading {name} needs pooch: pip install pooch. {by_hand}") from error
 
     def deliver(url: str, to: str, _: object) -> None:
         console.say(f"Downloading {url} to {path}.")
@@ -47,13 +39,13 @@ def fetch(url: str, folder: Path, known_hash: str) -> Path:
     logger.setLevel("WARNING")  # pooch would report the download a second time
     resumed = part.exists()
     try:
-        try:
-            pooch.retrieve(url, known_hash, name, folder, downloader=deliver)
-        except ValueError:
-            if not resumed:
-                raise
-            pooch.retrieve(url, known_hash, name, folder, downloader=deliver)  # the old bytes were of another file
+        pooch.retrieve(url, known_hash, name, folder, downloader=deliver)
+    except ValueError:
+        if not resumed:
+            raise
+        return fetch(url, folder, known_hash)  # the old bytes were of another file
     except OSError as error:
+        by_hand = f"You can also download it by hand and put it at {path}."
         raise OSError(f"Downloading {url} failed: {error}. {by_hand}") from error
     finally:
         logger.setLevel(level)
@@ -87,20 +79,16 @@ def _transfer(url: str, part: Path) -> None:
 
     with console.progress() as display:
         task = display.add_task(f"{part.stem} (MB)", total=None)
-
-        def show(done: int, total: int | None) -> None:
-            display.update(task, completed=done / 1e6, total=None if total is None else total / 1e6)
-
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return _attempt(url, part, show)
+                return _attempt(url, part, partial(display.update, task))
             except (ConnectionError, requests.RequestException, urllib3.exceptions.HTTPError) as error:
                 if attempt == ATTEMPTS:
                     raise ConnectionError(str(error)) from error
                 time.sleep(PAUSE * 2 ** (attempt - 1))
 
 
-def _attempt(url: str, part: Path, show: Callable[[int, int | None], None]) -> None:
+def _attempt(url: str, part: Path, show: Callable[..., None]) -> None:
     """Ask once for the bytes that ``part`` lacks and append them; start over if the server cannot continue there."""
     import requests
 
@@ -121,6 +109,6 @@ def _attempt(url: str, part: Path, show: Callable[[int, int | None], None]) -> N
         with part.open("ab" if begin else "wb") as file:
             for block in answer.raw.stream(_BLOCK, decode_content=False):
                 file.write(block)
-                show(file.tell(), total)
+                show(completed=file.tell() / 1e6, total=None if total is None else total / 1e6)
     if total is not None and (size := part.stat().st_size) != total:
         raise ConnectionError(f"the connection closed after {size} of {total} bytes")

@@ -20,13 +20,8 @@ def read_folder(
     """Read a folder of images, one folder per class: ``path/cat/1.jpg``. Deeper folders belong to their class.
 
     The folders below ``path`` may also be train, val (valid, validation) and test, with the classes inside them.
-    Otherwise ``seed`` draws a stratified split with the given ``shares``.
-
-    Args:
-        path: the folder.
-        label: name of the one label.
-        shares: shares of train, validation and test in a drawn split.
-        seed: seed of the split.
+    Otherwise ``seed`` draws a stratified split with the given ``shares`` of train, validation and test. ``label`` names
+    the one label.
     """
     folders = _folders(path)
     by_part = [f for f in folders if f.name.lower() in PART_NAMES]
@@ -36,19 +31,17 @@ def read_folder(
         check.fail(str(path), "either one folder per class or one per part", f"both {by_part[0].name!r} and {other!r}")
     places = [(f, PART_NAMES[f.name.lower()]) for f in by_part] if has_parts else [(path, 0)]
     found, skipped, loose = _scan(path, places)
-    paths, names, parts = [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
-    if not paths:
-        wanted = "a folder with one folder of images per class"
-        check.fail(
-            str(path), wanted, f"no image in such a folder (known suffixes: {', '.join(sorted(IMAGE_SUFFIXES))})"
-        )
+    if not found:
+        got = f"no image in such a folder (known suffixes: {', '.join(sorted(IMAGE_SUFFIXES))})"
+        check.fail(str(path), "a folder with one folder of images per class", got)
+    paths, names, parts = zip(*found, strict=True)
     if len(set(names)) == 1:
         check.fail(str(path), "a folder with at least two classes", f"only images of {names[0]!r}")
     if has_parts and 0 not in parts:
         check.fail(str(path), "a folder with images in train", f"images in {by_part[0].name!r} only")
     space = LabelSpace.infer({label: names})
     targets = space.encode({label: names})
-    images = ImageFiles(path, tuple(paths))
+    images = ImageFiles(path, paths)
     if has_parts:
         split, notes = with_validation(torch.tensor(parts), images, targets, space, seed, "The folders hold the split.")
     else:
@@ -65,17 +58,15 @@ def read_folder(
 
 def _scan(root: Path, places: list[tuple[Path, int]]) -> tuple[list[tuple[str, str, int]], int, int]:
     """Return path, class and part of every image in class folders, and the numbers of other files and images."""
-    found, skipped, loose = [], 0, 0
+    listing: list[tuple[Path, str, int]] = []
     for place, part in places:
-        for class_folder in _folders(place):
-            files = sorted(f for f in class_folder.rglob("*") if f.is_file() and not is_hidden(f, root))
-            images = [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
-            skipped += len(files) - len(images)
-            found += [(f.relative_to(root).as_posix(), class_folder.name, part) for f in images]
-        outside = [f for f in place.iterdir() if f.is_file() and not is_hidden(f, root)]
-        images_outside = sum(f.suffix.lower() in IMAGE_SUFFIXES for f in outside)
-        skipped, loose = skipped + len(outside) - images_outside, loose + images_outside
-    return found, skipped, loose
+        for folder in _folders(place):
+            listing += [(file, folder.name, part) for file in sorted(folder.rglob("*"))]
+        listing += [(file, "", part) for file in place.iterdir()]  # of no class
+    files = [entry for entry in listing if entry[0].is_file() and not is_hidden(entry[0], root)]
+    images = [entry for entry in files if entry[0].suffix.lower() in IMAGE_SUFFIXES]
+    found = [(file.relative_to(root).as_posix(), name, part) for file, name, part in images if name]
+    return found, len(files) - len(images), len(images) - len(found)
 
 
 def _folders(path: Path) -> list[Path]:

@@ -15,12 +15,8 @@ from rectifier._base import check, console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
 from rectifier.data.normalise import Normalisation, statistics
-from rectifier.data.pixels import AT_ONCE, PixelReader, Resident, Streamed, free_memory
+from rectifier.data.pixels import AT_ONCE, Resident, Streamed, free_memory
 from rectifier.samplers import UniformSampler
-
-MODES = ("auto", "resident", "streamed")
-MEMORY_SHARE = 0.5
-"""Largest share of the device's free memory that a resident part takes."""
 
 
 class Batch(NamedTuple):
@@ -60,11 +56,6 @@ class Loader:
     (5, (8, 3, 16, 16))
     """
 
-    _next: int
-    _shown: int
-    _skip: int
-    _planned: tuple[tuple[int, int], list[Tensor]] | None
-
     def __init__(
         self,
         data: ImageData,
@@ -80,30 +71,45 @@ class Loader:
         drop_last: bool = False,
         seed: int = 0,
     ) -> None:
-        check.raise_all(
-            [
-                check.choice("part", part, PARTS),
-                check.choice("mode", mode, MODES),
-                check.that("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
-                check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
-                check.that("augment", augment, "callable, or None", augment is None or callable(augment)),
-                check.that("shuffle", shuffle, "False if a sampler is given", not (shuffle and sampler is not None)),
-            ]
-        )
-        images = _decoded(data, part)
-        positions = data.indices(part)
+        complaints = [
+            check.choice("part", part, PARTS),
+            check.choice("mode", mode, ("auto", "resident", "streamed")),
+            check.count("batch_size", batch_size),
+            check.that("seed", seed, "an integer from 0", check.is_natural(seed)),
+            check.that("augment", augment, "callable, or None", augment is None or callable(augment)),
+            check.that("shuffle", shuffle, "False if a sampler is given", not (shuffle and sampler is not None)),
+        ]
+        check.raise_all(complaints)
+        images, positions = data.images, data.indices(part)
+        if not isinstance(images, Decoded):
+            got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
+            check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
+        if not len(positions):
+            check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "none")
+        if not (normalise is None or normalise == "train" or isinstance(normalise, Normalisation)):
+            check.fail("normalise", "'train', a Normalisation or None", repr(normalise))
         self.part, self.device, self.seed = part, torch.device(device), seed
         self.batch_size, self.drop_last, self.augment = batch_size, drop_last, augment
         self._use(UniformSampler(len(positions), seed=seed) if shuffle else sampler)
-        self.normalisation = _normalisation(data, normalise)
+        self.normalisation = statistics(data) if isinstance(normalise, str) else normalise
         self._scale, self._shift = self._line(images.shape)
         narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # these stay in memory
         self._targets = data.targets.clamp(min=-1).to(narrow)[positions].to(self.device)
         self._image_bytes = int(np.prod(images.shape))
         self.mode, self.description = _chosen_mode(mode, images, part, len(positions), self.device)
-        where = Resident if self.mode == "resident" else Streamed
-        self._pixels: PixelReader = where(images, positions, self.device)
+        self._pixels = (Resident if self.mode == "resident" else Streamed)(images, positions, self.device)
         console.say(self.description)
+
+    def _use(self, sampler: Iterable[Any] | None) -> None:
+        """Take a sampler, at the epoch that it shows."""
+        if isinstance(sampler, Iterator):
+            check.fail("sampler", "one that can be iterated in every epoch", f"an iterator ({type(sampler).__name__})")
+        self.sampler, self._timed = sampler, cast(Any, sampler)
+        while self._timed is not None and not hasattr(self._timed, "set_epoch"):
+            self._timed = getattr(self._timed, "sampler", None)  # inside a batch sampler; None if no sampler has epochs
+        self._shown = int(getattr(self._timed, "epoch", 0))
+        self._next, self._skip = self._shown, 0
+        self._planned: tuple[tuple[int, int], list[Tensor]] | None = None
 
     @property
     def epoch(self) -> int:
@@ -115,12 +121,8 @@ class Loader:
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
         """Choose the next epoch, and with it order and augmentation. Skip its first ``skip`` batches."""
-        check.raise_all(
-            [
-                check.that("epoch", epoch, "an integer from 0", check.is_natural(epoch)),
-                check.that("skip", skip, "an integer from 0", check.is_natural(skip)),
-            ]
-        )
+        given = {"epoch": epoch, "skip": skip}.items()
+        check.raise_all([check.that(name, n, "an integer from 0", check.is_natural(n)) for name, n in given])
         self._turn(int(epoch), int(skip))
 
     def with_sampler(self, sampler: Iterable[Any], seed: int) -> Loader:
@@ -147,9 +149,8 @@ class Loader:
         epoch = self.epoch
         batches = self._batches()
         draws = self._draws(epoch, sum(map(len, batches)))
-        if self._skip:
-            done = sum(map(len, batches[: self._skip]))
-            batches, draws = batches[self._skip :], None if draws is None else draws[done:]
+        start = sum(map(len, batches[: self._skip]))
+        batches = batches[self._skip :]
         self._turn(epoch + 1)
         if not batches:
             return
@@ -157,7 +158,6 @@ class Loader:
         sizes = [sum(map(len, group)) for group in groups]
         order = torch.cat(batches)
         on_device = order.to(self.device)  # once an epoch: a copy in every step would stall the device
-        start = 0
         for group, index, pixels in zip(
             groups, on_device.split(sizes), self._pixels.read(order.split(sizes), on_device.split(sizes)), strict=True
         ):
@@ -165,15 +165,6 @@ class Loader:
             start += len(index)
             each = [len(batch) for batch in group]
             yield from map(Batch, images.split(each), self._targets[index].long().split(each), index.split(each))
-
-    def _use(self, sampler: Iterable[Any] | None) -> None:
-        """Take a sampler, at the epoch that it shows."""
-        if isinstance(sampler, Iterator):
-            got = f"an iterator ({type(sampler).__name__})"
-            check.fail("sampler", "one that can be iterated in every epoch", got)
-        self.sampler, self._timed = sampler, _timed_sampler(sampler)
-        self._next = self._shown = int(getattr(self._timed, "epoch", 0))
-        self._skip, self._planned = 0, None
 
     def _batches(self) -> list[Tensor]:
         """Return the positions of every batch of the next epoch. They are drawn only once."""
@@ -194,11 +185,13 @@ class Loader:
         order = _order(self.sampler, len(self._targets))
         batches = list(order.split(self.batch_size)) if isinstance(order, Tensor) else order
         full = self.batch_size if isinstance(order, Tensor) else len(batches[0])
-        kept = batches[:-1] if self.drop_last and len(batches[-1]) < full else batches
-        if not kept:
-            got = f"{len(batches[0])} samples, which drop_last drops"
-            check.fail("an epoch", f"of at least one batch of {full}", got)
-        return kept
+        if self.drop_last and len(last := batches[-1]) < full:
+            del batches[-1]
+            if not batches:
+                check.fail(
+                    "an epoch", f"of at least one batch of {full}", f"{len(last)} samples, which drop_last drops"
+                )
+        return batches
 
     def _groups(self, batches: list[Tensor]) -> list[list[Tensor]]:
         """Group batches that are made at once: a GPU would spend its time on starting small operations."""
@@ -211,8 +204,8 @@ class Loader:
             return None
         # Drawn for all ranks and distributed like the samples, so several ranks see the images of one process.
         ranks, rank = int(getattr(self._timed, "num_replicas", 1)), int(getattr(self._timed, "rank", 0))
-        generator = torch.Generator().manual_seed(_epoch_seed(self.seed, epoch))
-        return self.augment.draw(count * ranks, generator)[rank::ranks].to(self.device)
+        seed = int(np.random.SeedSequence((self.seed, epoch)).generate_state(1, np.uint64)[0]) >> 1
+        return self.augment.draw(count * ranks, torch.Generator().manual_seed(seed))[rank::ranks].to(self.device)
 
     def _finish(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
         """Augment and normalise ``(B, H, W, C)`` uint8: float ``(B, C, H, W)`` in channels-last memory."""
@@ -220,11 +213,13 @@ class Loader:
             pixels = self.augment(pixels, cast(Tensor, draws))
         elif self.augment is not None:
             images = _checked(self.augment(pixels.permute(0, 3, 1, 2) / 255), len(pixels))
-            return self._normalised(images).to(torch.float32, memory_format=torch.channels_last)
-        flat = pixels.view(len(pixels), pixels.shape[1], -1)
+            if known := self.normalisation:
+                mean, std = (images.new_tensor(values).view(-1, 1, 1) for values in (known.mean, known.std))
+                images = (images - mean) / std
+            return images.to(torch.float32, memory_format=torch.channels_last)
         # Whole rows of pixels at a time: a product over three channels would not be vectorised.
-        images = torch.addcmul(self._shift, flat, self._scale).view(pixels.shape)
-        return images.permute(0, 3, 1, 2)
+        flat = torch.addcmul(self._shift, pixels.view(len(pixels), pixels.shape[1], -1), self._scale)
+        return flat.view(pixels.shape).permute(0, 3, 1, 2)
 
     def _line(self, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
         """Return the factor and the summand ``(W * C,)`` that normalise a row of bytes."""
@@ -233,23 +228,7 @@ class Loader:
         if len(known.mean) != channels:
             check.fail("normalise", f"given for {channels} channels", repr(known))
         mean, std = torch.tensor(known.mean), torch.tensor(known.std)
-        scale, shift = 1 / (255 * std), -mean / std
-        return scale.repeat(width).to(self.device), shift.repeat(width).to(self.device)
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        if self.normalisation is None:
-            return images
-        mean, std = (images.new_tensor(v).view(-1, 1, 1) for v in (self.normalisation.mean, self.normalisation.std))
-        return (images - mean) / std
-
-
-def _decoded(data: ImageData, part: str) -> Decoded:
-    if not isinstance(data.images, Decoded):
-        got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
-        check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
-    if not len(data.indices(part)):
-        check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "none")
-    return data.images
+        return (1 / (255 * std)).repeat(width).to(self.device), (-mean / std).repeat(width).to(self.device)
 
 
 def _checked(images: object, count: int) -> Tensor:
@@ -259,33 +238,16 @@ def _checked(images: object, count: int) -> Tensor:
     return images
 
 
-def _normalisation(data: ImageData, wanted: Normalisation | str | None) -> Normalisation | None:
-    if wanted is None or isinstance(wanted, Normalisation):
-        return wanted
-    if wanted != "train":
-        check.fail("normalise", "'train', a Normalisation or None", repr(wanted))
-    return statistics(data)
-
-
 def _chosen_mode(mode: str, images: Decoded, part: str, samples: int, device: torch.device) -> tuple[str, str]:
     """Choose where the pixels stay, and describe it."""
     need, free = samples * int(np.prod(images.shape)), free_memory(device)
-    in_memory = isinstance(images, ImageArray)
-    here_already = in_memory and device.type == "cpu"
+    source = "memory" if isinstance(images, ImageArray) else "disk"
     if mode == "auto":
-        mode = "resident" if here_already or need <= MEMORY_SHARE * free else "streamed"
-    size = " x ".join(map(str, images.shape[:2]))
-    streamed = f"streamed from {'memory' if in_memory else 'disk'} to {device}"
-    where = f"kept on {device}" if mode == "resident" else streamed
+        here_already = source == "memory" and device.type == "cpu"
+        mode = "resident" if here_already or need <= free / 2 else "streamed"
+    where = f"kept on {device}" if mode == "resident" else f"streamed from {source} to {device}"
     amount = f"{need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there"
-    return mode, f"{part}: {samples:,} images of {size}, {where} ({amount})"
-
-
-def _timed_sampler(sampler: Any) -> Any:
-    """Return the sampler that knows the epoch: this one, the one inside a batch sampler, or None."""
-    while sampler is not None and not hasattr(sampler, "set_epoch"):
-        sampler = getattr(sampler, "sampler", None)
-    return sampler
+    return mode, f"{part}: {samples:,} images of {images.shape[0]} x {images.shape[1]}, {where} ({amount})"
 
 
 def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]:
@@ -307,8 +269,3 @@ def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]
     if low < 0 or high >= samples:  # on a GPU a wrong index would stop the whole process, far from its cause
         check.fail("every position", f"from 0 to {samples - 1}", low if low < 0 else high)
     return order
-
-
-def _epoch_seed(*numbers: int) -> int:
-    """Combine seed and epoch into one seed."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1

@@ -14,19 +14,17 @@ from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import Counts, as_count_list
 
+# Mixed images, and their ``partner`` for an objective: targets of the other images, share of their own.
 Mixed = tuple[Tensor, tuple[Tensor, Tensor]]
-"""Mixed images, and their ``partner`` for an objective: targets of the other images, share of their own."""
 
 
 class Mixup(torch.nn.Module):
     """Blend every image with the next one of its batch (Zhang et al. 2018).
 
-    image = share * image + (1 - share) * next image. Each sample's share comes from Beta(strength, strength), drawn on
-    the images' device from torch's own generator. Its labels get this weight, those of the next image the rest.
-
-    Args:
-        strength: Near 0, almost every image stays itself or becomes the next. At 1 all shares are equally likely. With
-            larger values the shares approach one half.
+    image = share * image + (1 - share) * next image. Each sample's share, float32 ``(N,)``, comes from Beta(strength,
+    strength), drawn by torch's own generator. Its labels get this weight, those of the next image the rest. With a
+    ``strength`` near 0, almost every image stays itself or becomes the next. At 1 all shares are equally likely. With
+    larger values the shares approach one half.
 
     >>> images, targets = torch.stack([torch.zeros(3, 8, 8), torch.ones(3, 8, 8)]), torch.tensor([[0], [1]])
     >>> mixed, (partner, share) = Mixup(strength=0.2)(images, targets)
@@ -36,16 +34,11 @@ class Mixup(torch.nn.Module):
 
     def __init__(self, strength: float = 1.0) -> None:
         super().__init__()
-        valid = check.is_real(strength) and strength > 0
-        check.raise_all([check.that("strength", strength, "a positive number", valid)])
+        check.raise_all([check.positive("strength", strength)])
         self.strength = strength
 
     def forward(self, images: Tensor, targets: Tensor) -> Mixed:
-        """Return the mixed images and (partner targets, share).
-
-        Mixed images keep type and memory format of ``images (N, ...)``. ``targets`` and the partner's are ``(N, A)``;
-        share is float32 ``(N,)``.
-        """
+        """Return the mixed images, of the same type and memory format, and (partner targets ``(N, A)``, share)."""
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = f"a {images.dtype} tensor" if isinstance(images, Tensor) else type(images).__name__
             raise TypeError(check.sentence("images", "a floating point tensor", kind))
@@ -86,12 +79,11 @@ class Remix(Mixup):
         self, counts: Counts, sizes: Sizes, strength: float = 1.0, kappa: float = 3.0, tau: float = 0.5
     ) -> None:
         super().__init__(strength)
-        check.raise_all(
-            [
-                check.that("kappa of remix", kappa, "a number above 1", check.is_real(kappa) and kappa > 1),
-                check.that("tau of remix", tau, "a number from 0 to 1", check.is_real(tau) and 0 <= tau <= 1),
-            ]
-        )
+        complaints = [
+            check.that("kappa of remix", kappa, "a number above 1", check.is_real(kappa) and kappa > 1),
+            check.that("tau of remix", tau, "a number from 0 to 1", check.is_real(tau) and 0 <= tau <= 1),
+        ]
+        check.raise_all(complaints)
         labels, _ = as_count_list(counts)
         self.sizes, self.names = columns.as_sizes(sizes), columns.label_names(sizes)
         if tuple(map(len, labels)) != self.sizes:

@@ -10,8 +10,6 @@ import numpy as np
 from rectifier._base import check
 from rectifier.data.dataset import Decoded, ImageData
 
-_STATISTICS_FROM = 64 << 20  # most bytes of pixels to read
-
 
 @dataclass(frozen=True)
 class Normalisation:
@@ -31,9 +29,9 @@ def statistics(data: ImageData) -> Normalisation:
     images = cast(Decoded, data.images)
     positions = data.indices("train").numpy()
     if not len(positions):
-        got = "none; pass normalise=Normalisation(...)"
-        check.fail(f"data {data.name!r}", "data with a training part to normalise by", got)
-    count = min(len(positions), max(1, _STATISTICS_FROM // int(np.prod(images.shape))))
+        wanted = "data with a training part to normalise by"
+        check.fail(f"data {data.name!r}", wanted, "none; pass normalise=Normalisation(...)")
+    count = min(len(positions), max(1, (64 << 20) // int(np.prod(images.shape))))
     spread = positions[np.linspace(0, len(positions) - 1, count).astype(np.int64)]
     tally = np.zeros((images.shape[2], 256))
     for part in np.array_split(spread, -(-count // 64)):

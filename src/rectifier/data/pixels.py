@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,20 +15,8 @@ from torch import Tensor
 from rectifier.data.dataset import Decoded, ImageArray
 from rectifier.data.store import available_cores
 
-AT_ONCE = 32 << 20
-"""Bytes of pixels that a GPU receives, or turns into batches, at once."""
-
-
-AHEAD = 3
-"""Batches to read ahead when streaming; on a GPU, groups of batches of ``AT_ONCE`` bytes."""
-
-
-class PixelReader(Protocol):
-    """Reads the pixels of a loader, wherever they are."""
-
-    def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Yield the pixels ``(n, H, W, C)`` at each list of positions, given on the CPU and on the device."""
-        ...
+AT_ONCE = 32 << 20  # bytes of pixels that a GPU receives, or turns into batches, at once
+AHEAD = 3  # batches to read ahead when streaming; on a GPU, groups of batches of AT_ONCE bytes
 
 
 class Resident:
@@ -47,6 +35,7 @@ class Resident:
             self._pixels[start : start + len(chunk)] = torch.from_numpy(chunk).to(device)
 
     def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Yield the pixels ``(n, H, W, C)`` at each list of positions, given on the CPU and on the device."""
         for index in on_device:
             yield self._pixels.index_select(0, index if self._rows is None else self._rows[index])
 

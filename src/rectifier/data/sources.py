@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,9 @@ def open_data(
         if takes[key] == "bool" and not isinstance(value, bool):
             check.fail(key, "true or false", repr(value))
     try:
-        data: ImageData = read(*arguments, **typed)
+        return read(*arguments, **typed)  # type: ignore[no-any-return]
     except FileNotFoundError as error:
         raise MissingDataError(*error.args) from error
-    return data
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -98,11 +98,7 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def source_options(spec: str | Path, root: str | Path | None = None) -> tuple[str, ...]:
-    """Return the names of the options of a data set or path.
-
-    >>> source_options("digits")
-    ('ratio', 'seed')
-    """
+    """Return the names of the options of a data set or path, such as ratio and seed of digits."""
     return tuple(reader_options(_reader(_parse(str(spec))[0], root)[0]))
 
 
@@ -158,8 +154,6 @@ def literal(text: str) -> Any:
     if text.lower() in ("true", "yes", "on", "false", "no", "off"):
         return text.lower() in ("true", "yes", "on")
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,17 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.data.dataset import PARTS, ImageFiles
+from rectifier.data.dataset import PARTS, ImageFiles, Ints
 from rectifier.data.duplicates import duplicate_groups, merged_groups
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
+# Spellings of the parts in columns and folder names, in lower case.
 PART_NAMES = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
-"""Spellings of the parts in columns and folder names, in lower case."""
-
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Groups = Sequence[object] | None  # equal entries stay in one part
 _MOST_TRIED = 256  # moves compared to fill one hole
 _MOST_MOVES = 20_000  # of a repair
 _ANY_MOVE = 0.2  # share of the moves that are random
@@ -33,7 +34,7 @@ def stratified_split(
     *,
     shares: Sequence[float] = SHARES,
     seed: int = 0,
-    groups: Sequence[object] | None = None,
+    groups: Groups = None,
 ) -> Tensor:
     """Assign every sample to train, validation or test: int64 ``(N,)``, 0, 1 or 2. Every class keeps the shares.
 
@@ -49,21 +50,19 @@ def stratified_split(
     >>> [sorted(split[targets[:, 0] == c].unique().tolist()) for c in (0, 1)]
     [[0, 1, 2], [0, 1, 2]]
     """
-    check.raise_all(
-        [
-            check.that(
-                "shares", shares, "three numbers for train, validation and test, the first above 0", _ok(shares)
-            ),
-            check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
-        ]
-    )
-    units, unit_of_sample = _units(len(targets), groups)
-    incidence = _Incidence(targets, columns.as_sizes(sizes), unit_of_sample, units)
+    valid = len(shares) == len(PARTS) and all(check.is_real(s) and s >= 0 for s in shares) and shares[0] > 0
+    complaints = [
+        check.that("shares", shares, "three numbers for train, validation and test, the first above 0", valid),
+        check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
+    ]
+    check.raise_all(complaints)
+    units = _units(len(targets), groups)
+    by_unit, by_class = _incidence(targets, columns.as_sizes(sizes), units)
     random = np.random.default_rng(seed)
     wanted = np.asarray(shares, float) / sum(shares)
-    part = _deal(incidence, wanted, random)
-    part = _repair(part, incidence, wanted > 0, random)
-    return torch.from_numpy(part[unit_of_sample])
+    part = _deal(by_class, wanted, random)
+    part = _repair(part, by_unit, by_class, wanted > 0, random)
+    return torch.from_numpy(part[units])
 
 
 def uncovered(
@@ -84,8 +83,8 @@ def drawn_split(
     space: LabelSpace,
     shares: str | Sequence[float],
     seed: int,
-    groups: Sequence[object] | None = None,
-    copies: Sequence[object] | None = None,
+    groups: Groups = None,
+    copies: Groups = None,
 ) -> tuple[Tensor, list[str]]:
     """Split image files and say how: stratified, with groups and exact duplicates (``copies``) kept together."""
     wanted = _as_shares(shares)
@@ -96,11 +95,10 @@ def drawn_split(
     notes = [f"Split drawn with seed {seed}, stratified over all labels: {parts}."]
     kind = "duplicate image" if groups is None else "duplicate or grouped image"
     if together := len(units) - len(set(units)):
-        ending = (
-            "was kept in the same split as its twin" if together == 1 else "were kept in the same split as their twins"
-        )
-        notes.append(f"{check.amount(together, kind)} {ending}.")
-    if odd := _contradictions(units, targets):
+        verb, twins = ("was", "its twin") if together == 1 else ("were", "their twins")
+        notes.append(f"{check.amount(together, kind)} {verb} kept in the same split as {twins}.")
+    labelled = set(zip(units, map(tuple, targets.tolist()), strict=True))
+    if odd := sum(labellings > 1 for labellings in Counter(unit for unit, _ in labelled).values()):
         notes.append(f"Different labels within {check.amount(odd, 'group')} of {kind}s.")
     if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
         notes.append(f"Too rare to be in every split: {check.amount(len(bare), 'class')}.")
@@ -108,13 +106,7 @@ def drawn_split(
 
 
 def with_validation(
-    split: Tensor,
-    files: ImageFiles,
-    targets: Tensor,
-    space: LabelSpace,
-    seed: int,
-    note: str,
-    groups: Sequence[object] | None = None,
+    split: Tensor, files: ImageFiles, targets: Tensor, space: LabelSpace, seed: int, note: str, groups: Groups = None
 ) -> tuple[Tensor, list[str]]:
     """Draw a validation part from train if a given split has none. Choosing on the test part would spoil it."""
     notes = [note] if bool((split == 2).any()) else [note, "There is no test part."]
@@ -123,11 +115,10 @@ def with_validation(
     train = (split == 0).nonzero()[:, 0]
     own = None if groups is None else [groups[i] for i in train.tolist()]
     drawn, _ = drawn_split(files.select(train.numpy()), targets[train], space, (0.9, 0.1, 0), seed, own)
-    split = split.clone()
-    split[train] = drawn
     if not bool((drawn == 1).any()):
         return split, [*notes, "There is no validation part, and train is too small to draw one."]
-    return split, [*notes, f"There was no validation part: a tenth of train was drawn for it with seed {seed}."]
+    note = f"There was no validation part: a tenth of train was drawn for it with seed {seed}."
+    return split.scatter(0, train, drawn), [*notes, note]
 
 
 def _as_shares(value: str | Sequence[float]) -> list[float]:
@@ -138,58 +129,39 @@ def _as_shares(value: str | Sequence[float]) -> list[float]:
         check.fail("shares", "three numbers for train, validation and test", repr(value))
 
 
-def _contradictions(groups: Sequence[object], targets: Tensor) -> int:
-    """Count the groups whose images do not all have the same targets."""
-    first: dict[object, tuple[int, ...]] = {}
-    rows = zip(groups, map(tuple, targets.tolist()), strict=True)
-    return len({group for group, row in rows if first.setdefault(group, row) != row})
+def _incidence(targets: Tensor, sizes: tuple[int, ...], units: Ints) -> tuple[Any, Any]:
+    """Return which unit (group of samples) has which class, ``(units, K)``, as sparse matrices by row and by column."""
+    from scipy.sparse import coo_array  # type: ignore[import-untyped]
+
+    own = columns.own_columns(columns.as_targets(targets, sizes), sizes).numpy()
+    sample, label = np.nonzero(own >= 0)
+    place, shape = (units[sample], own[sample, label]), (int(units.max(initial=-1)) + 1, sum(sizes))
+    by_class = coo_array((np.ones(len(sample), bool), place), shape).tocsr().tocsc()
+    return by_class.tocsr(), by_class  # the round trip sorts the indices of both
 
 
-class _Incidence:
-    """The classes of each unit (group of samples) and the units of each class, as sparse matrices."""
-
-    def __init__(self, targets: Tensor, sizes: tuple[int, ...], unit_of_sample: Ints, units: int) -> None:
-        from scipy.sparse import coo_array  # type: ignore[import-untyped]
-
-        own = columns.own_columns(columns.as_targets(targets, sizes), sizes).numpy()
-        sample, label = np.nonzero(own >= 0)
-        place = unit_of_sample[sample], own[sample, label]
-        self.by_unit = coo_array((np.ones(len(sample), bool), place), (units, sum(sizes))).tocsr()
-        self.by_class = self.by_unit.tocsc()  # with sorted indices, as the other direction has after this
-        self.by_unit = self.by_class.tocsr()
-        self.units_per_class = np.diff(self.by_class.indptr)
-
-    def units_of(self, label_class: int) -> Ints:
-        found: Ints = self.by_class.indices[self.by_class.indptr[label_class] : self.by_class.indptr[label_class + 1]]
-        return found
-
-    def classes_of(self, unit: int) -> Ints:
-        found: Ints = self.by_unit.indices[self.by_unit.indptr[unit] : self.by_unit.indptr[unit + 1]]
-        return found
-
-    def part_counts(self, part: Ints) -> Ints:
-        """Count each class's units in each part: ``(K, parts)``."""
-        members = np.eye(len(PARTS), dtype=np.int64)[part]
-        counts: Ints = self.by_class.T.astype(np.int64) @ members
-        return counts
+def _members(matrix: Any, number: int) -> Ints:
+    """Return the units of a class, or the classes of a unit."""
+    found: Ints = matrix.indices[matrix.indptr[number] : matrix.indptr[number + 1]]
+    return found
 
 
-def _units(samples: int, groups: Sequence[object] | None) -> tuple[int, Ints]:
+def _units(samples: int, groups: Groups) -> Ints:
     """Number the groups from 0 in the order of their first samples; without groups every sample is a unit."""
     if groups is None:
-        return samples, np.arange(samples)
+        return np.arange(samples)
     groups = groups.tolist() if hasattr(groups, "tolist") else groups  # a tensor's elements are never equal as keys
     if len(groups) != samples:
         check.fail("groups", f"one entry for each of the {samples} samples", f"{len(groups)}")
     number: dict[object, int] = {}
-    unit = np.fromiter((number.setdefault(g, len(number)) for g in groups), np.int64, samples)
-    return len(number), unit
+    return np.fromiter((number.setdefault(g, len(number)) for g in groups), np.int64, samples)
 
 
-def _deal(incidence: _Incidence, wanted: Floats, random: np.random.Generator) -> Ints:
-    part = np.full(incidence.by_unit.shape[0], -1)
-    rarest_first = np.argsort(incidence.units_per_class, kind="stable")
-    for members in (*map(incidence.units_of, rarest_first), np.arange(len(part))):  # units without any label come last
+def _deal(by_class: Any, wanted: Floats, random: np.random.Generator) -> Ints:
+    part = np.full(by_class.shape[0], -1)
+    rarest_first = np.argsort(np.diff(by_class.indptr), kind="stable")
+    unlabelled_last = np.arange(len(part))
+    for members in (*(_members(by_class, c) for c in rarest_first), unlabelled_last):
         dealt = part[members]
         free = members[dealt < 0]
         if len(free):
@@ -202,7 +174,9 @@ def _parts_of(free: int, placed: Ints, wanted: Floats) -> Ints:
     """Return the parts of ``free`` units, ascending. Together with those ``placed`` they approach ``wanted``."""
     total = free + placed.sum()
     lacking = np.maximum(wanted * total - placed, 0)
-    count = _rounded(lacking * (free / lacking.sum()), free)
+    exact = lacking * (free / lacking.sum())
+    count = np.floor(exact).astype(np.int64)
+    count[np.argsort(count - exact, kind="stable")[: free - count.sum()]] += 1  # the largest remainders
     if total >= (wanted > 0).sum():
         for empty in np.flatnonzero((wanted > 0) & (placed + count == 0)):
             giver = np.where(count > 0, placed + count, 0).argmax()
@@ -212,25 +186,18 @@ def _parts_of(free: int, placed: Ints, wanted: Floats) -> Ints:
     return np.repeat(np.arange(len(PARTS)), count)
 
 
-def _rounded(exact: Floats, total: int) -> Ints:
-    """Round to whole numbers that add up to ``total``: the largest remainders are rounded up."""
-    whole = np.floor(exact).astype(np.int64)
-    whole[np.argsort(whole - exact, kind="stable")[: total - whole.sum()]] += 1
-    return whole
-
-
-def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: np.random.Generator) -> Ints:
+def _repair(part: Ints, by_unit: Any, by_class: Any, used: NDArray[np.bool_], random: np.random.Generator) -> Ints:
     """Fill the holes. A hole is a class with no unit in a part, although it has enough for all ``used`` parts.
 
     One unit moves at a time: the one that fills a hole and opens the fewest. Sometimes a random one moves instead, or
     the search would cycle. Among equal moves, classes too small for every part stay in train. Returns the parts with
     the fewest holes seen.
     """
-    large = incidence.units_per_class >= used.sum()
+    large = np.diff(by_class.indptr) >= used.sum()
     needed = large[:, None] & used
     worth = needed.astype(np.float64)
     worth[~large, 0] = _SPARED
-    counts = incidence.part_counts(part)
+    counts: Ints = by_class.T.astype(np.int64) @ np.eye(len(PARTS), dtype=np.int64)[part]  # units: (K, parts)
     best, fewest = part.copy(), counts.size
     for _ in range(min(1000 + 20 * len(counts), _MOST_MOVES)):
         holes = np.argwhere(needed & (counts == 0))
@@ -239,12 +206,12 @@ def _repair(part: Ints, incidence: _Incidence, used: NDArray[np.bool_], random: 
         if not len(holes):
             break
         label_class, goal = holes[random.integers(len(holes))]
-        candidates = random.permutation(incidence.units_of(label_class))[:_MOST_TRIED]
+        candidates = random.permutation(_members(by_class, label_class))[:_MOST_TRIED]
         if random.random() >= _ANY_MOVE:
-            losses = [_loss(incidence.classes_of(u), part[u], goal, counts, worth) for u in candidates]
+            losses = [_loss(_members(by_unit, u), part[u], goal, counts, worth) for u in candidates]
             candidates = candidates[[int(np.argmin(losses))]]
         unit = candidates[0]
-        held = incidence.classes_of(unit)
+        held = _members(by_unit, unit)
         counts[held, part[unit]] -= 1
         counts[held, goal] += 1
         part[unit] = goal
@@ -256,7 +223,3 @@ def _loss(held: Ints, source: int, goal: int, counts: Ints, worth: Floats) -> fl
     opened = worth[held, source] @ (counts[held, source] == 1)
     filled = worth[held, goal] @ (counts[held, goal] == 0)
     return float(opened - filled)
-
-
-def _ok(shares: Sequence[float]) -> bool:
-    return len(shares) == len(PARTS) and all(check.is_real(s) and s >= 0 for s in shares) and shares[0] > 0

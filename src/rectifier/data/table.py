@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from math import isfinite
 from pathlib import Path
 
@@ -16,10 +17,8 @@ from rectifier.data.split import PART_NAMES, SHARES, drawn_split, with_validatio
 from rectifier.data.text_files import TextTable, check_header, read_csv
 from rectifier.labels.space import LabelSpace, is_missing
 
-PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
-IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
-)
+PARQUET_SUFFIXES = {".parquet", ".pq"}
+IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
 _IMAGE_COLUMNS = ("image", "path", "file", "filename", "file_name", "image_path", "filepath", "image_name", "img")
 _SPLIT_COLUMNS = ("split", "part", "partition", "set", "subset", "fold")
 _PERHAPS_MISSING = ("na", "n/a", "nan", "null", "none", "unknown", "?", "-")
@@ -68,17 +67,18 @@ def read_table(
     fixed = space if space is None or isinstance(space, LabelSpace) else _read_space(Path(space))
     if fixed and labels is not None:
         check.fail("labels", "omitted if space is given, which names them", repr(labels))
-    wanted = list(fixed.names) if fixed else listed(labels)
-    _check_columns(table, image=image, split=split, group=group, labels=wanted, ignore=listed(ignore))
+    wanted, ignored = list(fixed.names) if fixed else listed(labels), listed(ignore)
+    _check_columns(table, image=[image], split=[split], group=[group], labels=wanted, ignore=ignored)
     image = image or image_column(table)
-    split = split or _split_column(table, {*wanted, *listed(ignore)})
+    split = split or _split_column(table, {*wanted, *ignored})
     files = ImageFiles(images or path.parent, _image_paths(table, image, images or path.parent))
-    taken = {image, split, group, *listed(ignore)}
-    candidates = wanted or [c for c in table.columns if c not in taken]
+    candidates = wanted or [c for c in table.columns if c not in {image, split, group, *ignored}]
     marks = set(listed(missing))
     known = dict(zip(fixed.names, fixed.classes, strict=True)) if fixed else {}
     values = {c: _label_values(table.columns[c], marks, known.get(c, ())) for c in candidates}
-    notes = [f"Column {image!r} holds the image paths.", *_absent(files)]
+    notes = [f"Column {image!r} holds the image paths."]
+    if absent := [path for path in files.paths if not (files.root / path).is_file()]:
+        notes.append(f"{len(absent):,} of {len(files):,} images do not exist, such as {absent[0]}.")
     if not wanted:
         values, reasons = _inferred_labels(table.path, values)
         notes += reasons
@@ -136,29 +136,22 @@ def _read_space(path: Path) -> LabelSpace:
         check.fail(str(path), "a label space in JSON", f"another file ({error})")
 
 
-def _check_columns(table: TextTable, **options: str | list[str] | None) -> None:
+def _check_columns(table: TextTable, **options: Sequence[str | None]) -> None:
     """Raise an error for every option that names a column the table lacks."""
-    check.raise_all(
-        [
-            check.choice(f"{option} (of {table.path})", name, list(table.columns))
-            for option, names in options.items()
-            for name in (names if isinstance(names, list) else [names])
-            if name is not None
-        ]
-    )
+    named = [(option, name) for option, names in options.items() for name in names if name is not None]
+    valid = list(table.columns)
+    check.raise_all([check.choice(f"{option} (of {table.path})", name, valid) for option, name in named])
 
 
 def image_column(table: TextTable) -> str:
     """Find the column of image paths: by a usual name, else the first that looks like file names."""
-    for name in _IMAGE_COLUMNS:
-        for column in table.columns:
-            if column.lower() == name:
-                return column
+    for name, column in product(_IMAGE_COLUMNS, table.columns):
+        if column.lower() == name:
+            return column
     for column, values in table.columns.items():
         if all(Path(v.strip()).suffix.lower() in IMAGE_SUFFIXES for v in values[:100]):
             return column
-    names = ", ".join(table.columns)
-    check.fail(table.path, "a table with a column of image paths", f"{names}; name it in image")
+    check.fail(table.path, "a table with a column of image paths", f"{', '.join(table.columns)}; name it in image")
 
 
 def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
@@ -172,21 +165,10 @@ def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
     return paths
 
 
-def _absent(files: ImageFiles) -> list[str]:
-    absent = [path for path in files.paths if not (files.root / path).is_file()]
-    return [f"{len(absent):,} of {len(files):,} images do not exist, such as {absent[0]}."] if absent else []
-
-
 def _split_column(table: TextTable, other: set[str]) -> str | None:
     """Return the first column with a usual name that names any part, so a misspelt value does not make it a label."""
-    for column, values in table.columns.items():
-        if (
-            column not in other
-            and column.lower() in _SPLIT_COLUMNS
-            and any(_part(value) is not None for value in values)
-        ):
-            return column
-    return None
+    usual = [column for column in table.columns if column.lower() in _SPLIT_COLUMNS and column not in other]
+    return next((c for c in usual if any(_part(value) is not None for value in table.columns[c])), None)
 
 
 def listed(value: object) -> list[str]:
@@ -209,7 +191,7 @@ def _label_values(column: Sequence[str], marks: set[str], known: Sequence[str]) 
     classes keep their spelling.
     """
     values = ["" if value.strip() in marks else value.strip() for value in column]
-    different = {value for value in values if value}
+    different = set(values) - {""}
     if _numbers(different) is not None:
         name = {v: v if v in known else re.sub(r"\.0+$", "", v) for v in different}
         values = [name.get(value, "") for value in values]
@@ -254,24 +236,21 @@ def _numbers(values: Iterable[str]) -> list[float] | None:
 
 def _check_classes(table: TextTable, values: Mapping[str, list[str]], space: LabelSpace) -> None:
     for name, classes in zip(space.names, space.classes, strict=True):
-        known = {"", *classes}
-        for row, value in enumerate(values[name]):
-            if value not in known:
-                what = f"{table.place(row)} label {name!r}"
-                problem = check.sentence(what, f"one of its {len(classes)} classes", repr(value))
-                raise ValueError(problem + check.nearest(value, classes))
+        if unknown := set(values[name]) - {"", *classes}:
+            row, value = next((row, value) for row, value in enumerate(values[name]) if value in unknown)
+            what = f"{table.place(row)} label {name!r}"
+            problem = check.sentence(what, f"one of its {len(classes)} classes", repr(value))
+            raise ValueError(problem + check.nearest(value, classes))
 
 
 def _parts(table: TextTable, column: str) -> Tensor:
-    parts = []
-    for row, value in enumerate(table.columns[column]):
-        part = _part(value)
-        if part is None:
-            what = f"{table.place(row)} column {column!r}"
-            problem = check.sentence(what, "train, validation or test", repr(value))
-            hint = f" If this column is not a split, set ignore={column!r}, or name the label columns in labels."
-            raise ValueError(problem + (check.nearest(value.lower(), PART_NAMES) or hint))
-        parts.append(part)
+    parts = [_part(value) for value in table.columns[column]]
+    if None in parts:
+        row = parts.index(None)
+        value = table.columns[column][row]
+        problem = check.sentence(f"{table.place(row)} column {column!r}", "train, validation or test", repr(value))
+        hint = f" If this column is not a split, set ignore={column!r}, or name the label columns in labels."
+        raise ValueError(problem + (check.nearest(value.lower(), PART_NAMES) or hint))
     if 0 not in parts:
         check.fail(table.path, f"a table with train in its column {column!r}", "none")
     return torch.tensor(parts)
@@ -279,12 +258,8 @@ def _parts(table: TextTable, column: str) -> Tensor:
 
 def _suspected_missing(space: LabelSpace, marks: list[str]) -> list[str]:
     """Say which classes look like missing labels, with the option that makes all of them missing."""
-    found = {
-        c: name
-        for name, classes in zip(space.names, space.classes, strict=True)
-        for c in classes
-        if c.lower() in _PERHAPS_MISSING
-    }
+    labels = zip(space.names, space.classes, strict=True)
+    found = {c: name for name, classes in labels for c in classes if c.lower() in _PERHAPS_MISSING}
     listing = ", ".join(f"{c!r} of label {name!r}" for c, name in found.items())
     option = ",".join([*marks, *found])
     return [f"These classes may be missing labels: {listing}. If so, set missing={option!r}."] if found else []

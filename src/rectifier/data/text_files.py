@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rectifier._base import check
+from rectifier.data.dataset import Ints
 
 Lines = Iterator[tuple[int, str]]
 
@@ -34,9 +35,8 @@ class TextTable:
         """Check that no two rows name the same image."""
         first: dict[str, int] = {}
         for row, image in enumerate(images):
-            if first.setdefault(image, row) != row:
-                got = f"{image!r}, also on line {self.lines[first[image]]}"
-                check.fail(self.place(row), "an image named once", got)
+            if (other := first.setdefault(image, row)) != row:
+                check.fail(self.place(row), "an image named once", f"{image!r}, also on line {self.lines[other]}")
 
 
 def place(path: str | Path, line: int) -> str:
@@ -67,11 +67,8 @@ def numbered_lines(path: Path, hint: str = "") -> Lines:
                 yield number, text
 
 
-# The lists of CelebA and DeepFashion: the number of rows, a header, then one row per line.
-
-
 def counted_rows(path: Path, what: str, hint: str) -> Lines:
-    """Yield the header and then every row of a list. Its first line must give the number of rows."""
+    """Yield the header and then every row of a list (CelebA, DeepFashion). Its first line gives the number of rows."""
     lines = numbered_lines(path, hint)
     number, count = next(lines, (1, ""))
     if not (count.isascii() and count.isdigit()):
@@ -88,9 +85,7 @@ def counted_rows(path: Path, what: str, hint: str) -> Lines:
         check.fail(str(path), f"a list of {int(count):,} {what}, as its first line says", f"{rows:,}")
 
 
-def image_targets(
-    rows: Lines, path: Path, keep: NDArray[np.bool_], values: Mapping[str, int]
-) -> tuple[list[str], NDArray[np.int64]]:
+def image_targets(rows: Lines, path: Path, keep: NDArray[np.bool_], values: dict[str, int]) -> tuple[list[str], Ints]:
     """Read rows of ``image value value ...``: the image names, and the columns to ``keep`` as targets."""
     first_line: dict[str, int] = {}
     targets = []
@@ -103,33 +98,27 @@ def image_targets(
         try:
             targets.append(np.array([values[value] for value in written], np.int8)[keep])
         except KeyError as error:
-            wanted = f"values of {' or '.join(values)}"
-            check.fail(place(path, number), wanted, f"{error.args[0]!r} for {name!r}")
+            check.fail(place(path, number), f"values of {' or '.join(values)}", f"{error.args[0]!r} for {name!r}")
         first_line[name] = number
     return list(first_line), np.array(targets, np.int64).reshape(len(targets), int(keep.sum()))
 
 
-def image_parts(
-    rows: Lines, path: Path, names: Sequence[str], parts: Sequence[str], listed_in: str
-) -> NDArray[np.int64]:
+def image_parts(rows: Lines, path: Path, names: list[str], parts: Sequence[str], listed_in: str) -> Ints:
     """Read rows of ``image part``: for each of ``names``, the position of its part among ``parts``."""
     part = dict.fromkeys(names, -1)
     for number, line in rows:
         name, *rest = line.split()
         if len(rest) != 1 or rest[0] not in parts:
             check.fail(place(path, number), f"an image name and {', '.join(parts)}", repr(line[:60]))
-        if part.get(name, 0) >= 0:
-            known = name in part
-            got = f"{name!r}{' again' if known else ''}"
-            check.fail(place(path, number), "an image named once" if known else f"an image of {listed_in}", got)
+        if name not in part:
+            check.fail(place(path, number), f"an image of {listed_in}", repr(name))
+        if part[name] >= 0:
+            check.fail(place(path, number), "an image named once", f"{name!r} again")
         part[name] = parts.index(rest[0])
-    absent = next((name for name in names if part[name] < 0), None)
-    if absent is not None:
-        check.fail(str(path), f"a list of all {len(names):,} images of {listed_in}", f"no entry for {absent!r}")
-    return np.array([part[name] for name in names], np.int64)
-
-
-# Tables
+    for name, found in part.items():
+        if found < 0:
+            check.fail(str(path), f"a list of all {len(names):,} images of {listed_in}", f"no entry for {name!r}")
+    return np.array(list(part.values()), np.int64)
 
 
 def read_csv(path: Path, encoding: str | None = None, overflow: str | None = None) -> TextTable:
@@ -138,15 +127,12 @@ def read_csv(path: Path, encoding: str | None = None, overflow: str | None = Non
     A row that is longer or shorter than the header is an error. ``overflow`` names a last column of free text with
     unquoted separators: it takes all that a row has too much.
     """
-    text = io.StringIO(_read_text(path, encoding), newline="")
-    named = text.readline().rstrip("\r\n")
-    begin = text.tell() if named.lower().startswith("sep=") else 0  # a line that Excel writes for itself
-    text.seek(begin)
-    separator = named[4:5] if begin and named[4:5] else max(",;\t", key=text.readline().count)
-    text.seek(begin)
-    numbered = _numbered_rows(path, text, separator, first=2 if begin else 1)
-    _, header = next(numbered, (1, []))
-    names = [name.strip() for name in header]
+    text = list(io.StringIO(_read_text(path, encoding), newline=""))
+    declared = text.pop(0) if text and text[0].lower().startswith("sep=") else ""  # a line that Excel writes for itself
+    separator = declared.rstrip("\r\n")[4:5] or max(",;\t", key="".join(text[:1]).count)
+    first = 2 if declared else 1
+    numbered = _numbered_rows(path, text, separator, first)
+    names = [name.strip() for name in next(numbered, (1, []))[1]]
     if not any(names):
         check.fail(place(path, 1), "a header with the names of the columns", "nothing")
     rows, lines = [], []
@@ -162,7 +148,7 @@ def read_csv(path: Path, encoding: str | None = None, overflow: str | None = Non
     values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     while names and not names[-1] and not any(map(str.strip, values[-1])):  # and blank columns
         del names[-1], values[-1]
-    check_header(path, names, line=2 if begin else 1)
+    check_header(path, names, first)
     return TextTable(str(path), dict(zip(names, values, strict=True)), lines)
 
 
@@ -195,7 +181,7 @@ def _read_text(path: Path, given: str | None) -> str:
         check.fail(place(path, line), f"{encoding} text", f"the byte 0x{content[error.start]:02x}; {remedy}")
 
 
-def _numbered_rows(path: Path, text: io.StringIO, separator: str, first: int) -> Iterator[tuple[int, list[str]]]:
+def _numbered_rows(path: Path, text: list[str], separator: str, first: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the line that each starts on; a quoted value may span several lines."""
     ended = False
 

@@ -201,8 +201,8 @@ def test_a_class_without_validation_images_is_told(twenty: Path) -> None:
         ({"imb": 1, "largest": 6}, "Expected largest to be from 1 to 5, the images of a class, but got 6."),
         ({"imb": 1, "largest": 2.5}, "Expected largest to be from 1 to 5, the images of a class, but got 2.5."),
         ({"validation": 5}, "Expected validation to be below 5, the size of the smallest class, but got 5."),
-        ({"validation": -1}, "Expected validation to be a number of images per class, 0 or more, but got -1."),
-        ({"validation": True}, "Expected validation to be a number of images per class, 0 or more, but got True."),
+        ({"validation": -1}, "Expected validation to be an integer from 0, but got -1."),
+        ({"validation": True}, "Expected validation to be an integer from 0, but got True."),
     ],
 )
 def test_wrong_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:

@@ -8,15 +8,8 @@ import numpy as np
 import torch
 
 from rectifier._base import check
+from rectifier.data import text_files
 from rectifier.data.dataset import ImageData, ImageFiles
-from rectifier.data.text_files import (
-    check_header,
-    counted_rows,
-    find_folder,
-    image_parts,
-    image_targets,
-    numbered_lines,
-)
 from rectifier.labels.space import LabelSpace
 
 _ATTRIBUTES, _PARTITION = "list_attr_celeba.txt", "list_eval_partition.txt"
@@ -36,15 +29,16 @@ def celeba(root: Path, *, split: str = "official", seed: int = 0) -> ImageData:
     """
     check.raise_all([check.choice("split", split, ("official", "paper"))])
     hint = _HINT.format(root=root)
-    folder = find_folder(root, "celeba", _ATTRIBUTES, hint)
+    folder = text_files.find_folder(root, "celeba", _ATTRIBUTES, hint)
     path = folder / _ATTRIBUTES
-    rows = counted_rows(path, "images", hint)
+    rows = text_files.counted_rows(path, "images", hint)
     line, header = next(rows)
     attributes = header.split()
-    check_header(path, attributes, line)
-    names, targets = image_targets(rows, path, np.ones(len(attributes), bool), {"1": 1, "-1": 0})
+    text_files.check_header(path, attributes, line)
+    names, targets = text_files.image_targets(rows, path, np.ones(len(attributes), bool), {"1": 1, "-1": 0})
     path = folder / _PARTITION
-    partition = image_parts(numbered_lines(path, hint), path, names, ("0", "1", "2"), _ATTRIBUTES)
+    rows = text_files.numbered_lines(path, hint)
+    partition = text_files.image_parts(rows, path, names, ("0", "1", "2"), _ATTRIBUTES)
     data = ImageData(
         "celeba",
         ImageFiles(folder / "img_align_celeba", tuple(names)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 
 from rectifier._base import check
 from rectifier.data import download as downloads
-from rectifier.data.dataset import ImageArray, ImageData
-from rectifier.data.readers.cifar_files import CIFAR10, CIFAR100, CifarFiles, Ints
+from rectifier.data.dataset import ImageArray, ImageData, Ints
+from rectifier.data.readers.cifar_files import CIFAR10, CIFAR100, CifarFiles
 from rectifier.labels import imbalance
 from rectifier.labels.space import LabelSpace
 
@@ -48,36 +49,31 @@ def read_cifar(
         seed: chooses the images that are held out and kept.
         download: fetch the python archive if there is no folder.
     """
-    check.raise_all([check.that("seed", seed, "an integer from 0", check.is_natural(seed))])
+    counts = {"validation": validation, "seed": seed}.items()
+    check.raise_all([check.that(name, n, "an integer from 0", check.is_natural(n)) for name, n in counts])
     given = {"imb": imb, "bln": bln, "exp": exp, "step": step}
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) > 1:
         check.fail("the profile", "one of imb, bln, exp, step", " and ".join(chosen))
     folder, binary = _locate(files, root, download)
-    train_rows, train_targets = files.read_part(folder, "train", binary)
-    test_rows, test_targets = files.read_part(folder, "test", binary)
-    space = LabelSpace.from_names({"object": files.class_names(folder, binary)})
+    train_rows, train_targets = files.read(folder, files.train, binary)
+    test_rows, test_targets = files.read(folder, files.test, binary)
     sizes = _train_sizes(train_targets, files.classes, chosen, largest, validation)
     keep, held_out = _choose(train_targets, sizes, validation, seed)
     picked = np.concatenate([keep, held_out])
     rows = np.concatenate([train_rows[picked], test_rows])
     targets = np.concatenate([train_targets[picked], test_targets])
     split = np.repeat([0, 1, 2], [len(keep), len(held_out), len(test_targets)])
+    options = chosen if largest is None else {**chosen, "largest": largest}
     return ImageData(
-        _name(files.name, chosen, largest),
+        ":".join(filter(None, [files.name, ",".join(f"{key}={value:g}" for key, value in options.items())])),
         ImageArray(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))),
         torch.from_numpy(targets)[:, None],
-        space,
+        LabelSpace.from_names({"object": files.class_names(folder, binary)}),
         torch.from_numpy(split),
         (*(f"train/{i:05d}" for i in picked), *(f"test/{i:05d}" for i in range(len(test_targets)))),
         _notes(chosen, sizes, np.bincount(train_targets[held_out], minlength=files.classes), validation, seed),
     )
-
-
-def _name(base: str, chosen: dict[str, float], largest: int | None) -> str:
-    options = [f"{key}={value:g}" for key, value in chosen.items()]
-    options += [] if largest is None else [f"largest={largest}"]
-    return f"{base}:{','.join(options)}" if options else base
 
 
 cifar100 = partial(read_cifar, CIFAR100)
@@ -87,10 +83,10 @@ cifar10 = partial(read_cifar, CIFAR10)
 def _locate(files: CifarFiles, root: Path, download: bool) -> tuple[Path, bool]:
     """Return the folder with the files, and whether they are in the binary layout."""
     unpacked = root / files.name
-    for folder in (*(root / name for name in files.folders), *(unpacked / name for name in files.folders), root):
-        for binary in (False, True):
-            if files.is_in(folder, binary):
-                return folder, binary
+    folders = [*(place / name for place in (root, unpacked) for name in files.folders), root]
+    for folder, binary in product(folders, (False, True)):
+        if files.is_in(folder, binary):
+            return folder, binary
     if download:
         archive = downloads.fetch(files.url, root, known_hash=f"md5:{files.md5}")
         return downloads.unpack(archive, unpacked) / files.folders[0], False
@@ -100,8 +96,6 @@ def _locate(files: CifarFiles, root: Path, download: bool) -> tuple[Path, bool]:
 
 def _train_sizes(targets: Ints, classes: int, chosen: dict[str, float], largest: int | None, validation: int) -> Ints:
     """Return how many images of each class are trained on."""
-    if not check.is_natural(validation):
-        check.fail("validation", "a number of images per class, 0 or more", repr(validation))
     available = np.bincount(targets, minlength=classes)
     if not chosen:
         if largest is not None:
@@ -109,18 +103,17 @@ def _train_sizes(targets: Ints, classes: int, chosen: dict[str, float], largest:
         if validation >= available.min():
             check.fail("validation", f"below {available.min()}, the size of the smallest class", validation)
         return available - validation
+    ((profile, value),) = chosen.items()
     most = int(available.min())
     if largest is None:
         # A step profile keeps many classes whole; validation without them would mislead.
-        largest = max(1, most - validation) if "step" in chosen else most
+        largest = max(1, most - validation) if profile == "step" else most
     if not check.is_count(largest) or largest > most:
         check.fail("largest", f"from 1 to {most}, the images of a class", repr(largest))
-    ((profile, value),) = chosen.items()
     if profile in ("imb", "bln"):
         sizes = imbalance.power_law_profile(classes, largest, max(1, round(largest / 20)), value)
         if profile == "bln":
-            total = sum(sizes)
-            sizes = [total // classes + (i < total % classes) for i in range(classes)]
+            sizes = [len(part) for part in np.array_split(np.arange(sum(sizes)), classes)]
     else:
         if not (check.is_real(value) and 1 <= value <= largest):
             check.fail(profile, f"a ratio from 1 to {largest}", repr(value))
@@ -131,15 +124,11 @@ def _train_sizes(targets: Ints, classes: int, chosen: dict[str, float], largest:
 
 def _choose(targets: Ints, sizes: Ints, validation: int, seed: int) -> tuple[Ints, Ints]:
     """Choose ``sizes`` images of each class for training and up to ``validation`` of the others for validation."""
-    random = np.random.default_rng(seed)
-    shuffled = random.permutation(len(targets))
-    by_class = shuffled[np.argsort(targets[shuffled], kind="stable")]
-    counts = np.bincount(targets, minlength=len(sizes))
-    rank = np.arange(len(targets)) - np.repeat(counts.cumsum() - counts, counts)
-    size = np.repeat(sizes, counts)
-    keep = by_class[rank < size]
-    held_out = by_class[(rank >= size) & (rank < size + validation)]
-    return np.sort(keep), np.sort(held_out)
+    shuffled = np.random.default_rng(seed).permutation(len(targets))
+    classes = [shuffled[targets[shuffled] == number] for number in range(len(sizes))]
+    keep = [own[:size] for own, size in zip(classes, sizes, strict=True)]
+    held_out = [own[size : size + validation] for own, size in zip(classes, sizes, strict=True)]
+    return np.sort(np.concatenate(keep)), np.sort(np.concatenate(held_out))
 
 
 def _notes(chosen: dict[str, float], sizes: Ints, held_out: Ints, validation: int, seed: int) -> tuple[str, ...]:
@@ -147,8 +136,7 @@ def _notes(chosen: dict[str, float], sizes: Ints, held_out: Ints, validation: in
         return (f"{validation} training images of each class held out for validation (seed {seed}).",)
     ((profile, value),) = chosen.items()
     notes = [f"Training part: {profile}({value:g}), {sizes.sum():,} images, {sizes.max()} to {sizes.min()} a class."]
-    without = int((held_out < validation).sum())
-    if without:
+    if without := int((held_out < validation).sum()):
         none, most = int((held_out == 0).sum()), int(sizes.max())
         notes.append(
             f"Fewer than {validation} images left for validation: {check.amount(without, 'class')} of {len(sizes)}"

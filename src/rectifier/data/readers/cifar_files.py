@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rectifier._base import check
-from rectifier.data.dataset import Pixels
+from rectifier.data.dataset import Ints, Pixels
 from rectifier.data.text_files import numbered_lines
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -27,26 +26,19 @@ class CifarFiles:
     classes: int
     folders: tuple[str, str]
     train: tuple[str, ...]  # with the suffix .bin in the binary layout
-    test: str
+    test: tuple[str, ...]
     meta: tuple[str, str]
-    targets_key: bytes
-    names_key: bytes
+    prefix: bytes  # of the keys "labels" and "label_names"
     label_bytes: int  # of a binary record; the last of them is the label
-
-    def part_files(self, part: str, binary: bool) -> list[str]:
-        return [f"{name}.bin" if binary else name for name in (self.train if part == "train" else (self.test,))]
 
     def is_in(self, folder: Path, binary: bool) -> bool:
         """Say whether a folder has any file of the layout. The reader then names those that are missing."""
-        files = [*self.part_files("train", binary), *self.part_files("test", binary), self.meta[binary]]
-        return any((folder / name).is_file() for name in files)
+        names = [f"{name}.bin" if binary else name for name in (*self.train, *self.test)]
+        return any((folder / name).is_file() for name in (*names, self.meta[binary]))
 
-    def read_part(self, folder: Path, part: str, binary: bool) -> tuple[Pixels, Ints]:
-        """Return rows of 3,072 pixels, plane by plane, and targets."""
-        read = self._read_binary if binary else self._read_pickle
-        parts = [read(folder / name) for name in self.part_files(part, binary)]
-        if len(parts) == 1:  # joining one would copy it
-            return parts[0]
+    def read(self, folder: Path, names: Sequence[str], binary: bool) -> tuple[Pixels, Ints]:
+        """Return rows of 3,072 pixels, plane by plane, and targets. ``names`` is ``train`` or ``test``."""
+        parts = [self._read_binary(folder / f"{n}.bin") if binary else self._read_pickle(folder / n) for n in names]
         return np.concatenate([p for p, _ in parts]), np.concatenate([t for _, t in parts])
 
     def class_names(self, folder: Path, binary: bool) -> list[str]:
@@ -55,13 +47,15 @@ class CifarFiles:
         if binary:
             names = [line for _, line in numbered_lines(path)]
         else:
-            listed = _entry(path, load_pickle(path), self.names_key, list, "a list of class names")
-            names = [_text(path, name) for name in listed]
+            listed = _entry(path, load_pickle(path), self.prefix + b"label_names", list, "a list of class names")
+            try:
+                names = [name.decode() if isinstance(name, bytes) else str(name) for name in listed]
+            except UnicodeDecodeError as error:
+                check.fail(str(path), "a list of class names in UTF-8", repr(error.object))
         if len(names) != self.classes:
             check.fail(str(path), f"a list of {self.classes} class names", f"{len(names)}")
-        for position, name in enumerate(names):
-            if name in names[:position]:
-                check.fail(str(path), "a list of different class names", f"{name!r} twice")
+        if repeated := [name for name in names if names.count(name) > 1]:
+            check.fail(str(path), "a list of different class names", f"{repeated[0]!r} twice")
         return names
 
     def _read_binary(self, path: Path) -> tuple[Pixels, Ints]:
@@ -80,15 +74,15 @@ class CifarFiles:
         rows = _entry(path, content, b"data", np.ndarray, "uint8 of shape (N, 3072)")
         if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
             check.fail(f"'data' of {path}", "uint8 of shape (N, 3072)", f"{rows.dtype} of shape {rows.shape}")
-        targets = _entry(path, content, self.targets_key, list, "a list of integers")
+        key = self.prefix + b"labels"
+        targets = _entry(path, content, key, list, "a list of integers")
         if len(targets) != len(rows) or not all(isinstance(target, int) for target in targets):
             wanted = f"a list of {len(rows)} integers, one for each image"
-            check.fail(f"{self.targets_key.decode()!r} of {path}", wanted, f"a list of {len(targets)} entries")
+            check.fail(f"{key.decode()!r} of {path}", wanted, f"a list of {len(targets)} entries")
         return rows, self._targets(path, np.asarray(targets))
 
     def _targets(self, path: Path, targets: NDArray[Any]) -> Ints:
-        wrong = np.flatnonzero((targets < 0) | (targets >= self.classes))
-        if len(wrong):
+        if len(wrong := np.flatnonzero((targets < 0) | (targets >= self.classes))):
             got = f"{targets[wrong[0]]} for image {wrong[0]}"
             check.fail(f"every label of {path}", f"from 0 to {self.classes - 1}", got)
         return targets.astype(np.int64)
@@ -101,10 +95,9 @@ CIFAR100 = CifarFiles(
     classes=100,
     folders=("cifar-100-python", "cifar-100-binary"),
     train=("train",),
-    test="test",
+    test=("test",),
     meta=("meta", "fine_label_names.txt"),
-    targets_key=b"fine_labels",
-    names_key=b"fine_label_names",
+    prefix=b"fine_",
     label_bytes=2,
 )
 CIFAR10 = CifarFiles(
@@ -114,10 +107,9 @@ CIFAR10 = CifarFiles(
     classes=10,
     folders=("cifar-10-batches-py", "cifar-10-batches-bin"),
     train=tuple(f"data_batch_{i}" for i in range(1, 6)),
-    test="test_batch",
+    test=("test_batch",),
     meta=("batches.meta", "batches.meta.txt"),
-    targets_key=b"labels",
-    names_key=b"label_names",
+    prefix=b"",
     label_bytes=1,
 )
 
@@ -133,19 +125,18 @@ def load_pickle(path: Path) -> Any:
         check.fail(str(path), "a whole pickle of lists, text, numbers and arrays", f"one that does not load: {error}")
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    _ADMITTED = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),  # how protocol 2 writes bytes
-        }
-    )
+_ADMITTED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),  # how protocol 2 writes bytes
+}
 
+
+class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._ADMITTED:
+        if (module, name) not in _ADMITTED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which was not run")
         return super().find_class(module, name)
 
@@ -155,10 +146,3 @@ def _entry(path: Path, content: object, key: bytes, kind: type, wanted: str) -> 
     if not isinstance(value, kind):
         check.fail(f"{key.decode()!r} of {path}", wanted, type(value).__name__)
     return value
-
-
-def _text(path: Path, name: object) -> str:
-    try:
-        return name.decode() if isinstance(name, bytes) else str(name)
-    except UnicodeDecodeError:
-        check.fail(str(path), "a list of class names in UTF-8", repr(name))

@@ -13,9 +13,7 @@ from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.data.text_files import counted_rows, find_folder, image_parts, image_targets, place
 from rectifier.labels.space import LabelSpace
 
-GROUPS = ("texture", "fabric", "shape", "part", "style")
-"""The attribute types 1 to 5 of ``list_attr_cloth.txt``."""
-
+GROUPS = ("texture", "fabric", "shape", "part", "style")  # the attribute types 1 to 5 of list_attr_cloth.txt
 _HINT = (
     "Request the Category and Attribute Prediction Benchmark at"
     " https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html and put its folders Anno, Eval and img into"
@@ -34,13 +32,13 @@ def deepfashion(root: Path, *, groups: str = "/".join(GROUPS)) -> ImageData:
     check.raise_all([check.choice("groups", group, GROUPS) for group in chosen])
     hint = _HINT.format(root=root)
     folder = find_folder(root, "deepfashion", "Eval/list_eval_partition.txt", hint)
-    newer = folder / "Anno_coarse"
-    annotations = newer if newer.is_dir() and not (folder / "Anno").is_dir() else folder / "Anno"
-    attributes = _attribute_names(annotations / "list_attr_cloth.txt", hint)
+    newer = (folder / "Anno_coarse").is_dir() and not (folder / "Anno").is_dir()
+    path = folder / ("Anno_coarse" if newer else "Anno") / "list_attr_cloth.txt"
+    attributes = _attribute_names(path, hint)
     keep = np.array([name.split("/")[0] in chosen for name in attributes], bool)
     if not keep.any():
-        check.fail(f"{annotations / 'list_attr_cloth.txt'}", f"a list with attributes of {', '.join(chosen)}", "none")
-    path = annotations / "list_attr_img.txt"
+        check.fail(str(path), f"a list with attributes of {', '.join(chosen)}", "none")
+    path = path.with_name("list_attr_img.txt")
     names, targets = image_targets(_rows(path, "images", hint), path, keep, _VALUES)
     path = folder / "Eval" / "list_eval_partition.txt"
     split = image_parts(_rows(path, "images", hint), path, names, ("train", "val", "test"), "list_attr_img.txt")

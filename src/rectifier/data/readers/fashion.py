@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,9 +30,8 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     """
     folder = find_folder(root, "fashion", "styles.csv", _HINT.format(root=root))
     table = read_csv(folder / "styles.csv", overflow="productDisplayName")
-    for column in ("id", *LABELS):
-        if column not in table.columns:
-            check.fail(table.path, f"a table with the columns id, {', '.join(LABELS)}", f"none named {column!r}")
+    if absent := [column for column in ("id", *LABELS) if column not in table.columns]:
+        check.fail(table.path, f"a table with the columns id, {', '.join(LABELS)}", f"none named {absent[0]!r}")
     if not len(table):
         check.fail(table.path, "a table with at least one row", "a header only")
     names = [f"{value}.jpg" for value in table.columns["id"]]
@@ -47,7 +47,8 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     for label in LABELS:
         listing = ["" if value == "NA" else value.strip() for value in table.columns[label]]
         own = [listing[row] for row in rows]
-        rare = _rare(own, copies) | (set(listing) - set(own))
+        images_of = Counter(value for value, _ in set(zip(own, copies, strict=True)))
+        rare = {value for value, different in images_of.items() if different < _FEWEST} | (set(listing) - set(own))
         values[label] = ["" if value in rare else value for value in own]
         dropped[label] = len(rare - {""})
     space = LabelSpace.infer(values)
@@ -56,14 +57,6 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     if total := sum(dropped.values()):
         listed = ", ".join(f"{label} {count}" for label, count in dropped.items() if count)
         notes.append(f"Dropped {check.amount(total, 'class')} with fewer than {_FEWEST} different images ({listed}).")
-    if absent := len(names) - len(rows):
-        notes.append(f"Dropped {check.amount(absent, 'row')} of styles.csv without an image.")
+    if without := len(names) - len(rows):
+        notes.append(f"Dropped {check.amount(without, 'row')} of styles.csv without an image.")
     return ImageData("fashion", files, targets, space, split, files.paths, tuple(notes))
-
-
-def _rare(values: Sequence[str], copies: Sequence[object]) -> set[str]:
-    """Return the values that occur in fewer than three different images."""
-    images: dict[str, set[object]] = {}
-    for value, copy in zip(values, copies, strict=True):
-        images.setdefault(value, set()).add(copy)
-    return {value for value, different in images.items() if len(different) < _FEWEST}

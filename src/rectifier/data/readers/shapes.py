@@ -6,7 +6,7 @@ Scale, rotation, shade and exact place vary, so a network must learn the attribu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,7 @@ from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageSize, Pixe
 from rectifier.labels import imbalance
 from rectifier.labels.space import LabelSpace
 
-MAX_RATIO = 5000
-SMALLEST_SIDE, LARGEST_SIDE = 16, 512
-CHUNK_PIXELS = 2**17
-"""Pixels drawn at once: few enough for the processor's cache."""
+CHUNK_PIXELS = 2**17  # drawn at once: few enough for the processor's cache
 
 
 Plane = NDArray[np.floating[Any]]
@@ -87,12 +84,7 @@ POSITIONS: dict[str, tuple[int, int]] = {
     "top right": (1, -1),
     "bottom left": (-1, 1),
 }
-ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "shape": tuple(SHAPES),
-    "colour": tuple(COLOURS),
-    "texture": tuple(TEXTURES),
-    "position": tuple(POSITIONS),
-}
+ATTRIBUTES = {"shape": (*SHAPES,), "colour": (*COLOURS,), "texture": (*TEXTURES,), "position": (*POSITIONS,)}
 
 
 def shapes(
@@ -134,16 +126,17 @@ def shapes(
     >>> [counts.tolist() for counts in data.counts("test")]
     [[30, 30, 30, 30], [40, 40, 40]]
     """
-    check.raise_all(
-        [
-            check.that("samples", samples, "a positive integer", check.is_count(samples)),
-            _within("ratio", ratio, 1, MAX_RATIO),
-            _within("missing", missing, 0, 1),
-            _within("noise", noise, 0, 0.5),
-            check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
-        ]
-    )
-    side, space = _side(size), _space(labels)
+    complaints = [
+        check.count("samples", samples),
+        _within("ratio", ratio, 1, 5000),
+        _within("missing", missing, 0, 1),
+        _within("noise", noise, 0, 0.5),
+        check.that("seed", seed, "a non-negative integer", check.is_natural(seed)),
+    ]
+    check.raise_all(complaints)
+    sides, space = as_size(size), _space(labels)
+    if sides is None or min(sides) < 16 or max(sides) > 512:
+        check.fail("size", "from 16 to 512 pixels on each side", repr(size))
     lengths = [samples, *(max(samples // 5, *space.sizes) if n is None else n for n in (validation, test))]
     for part, length in zip(PARTS, lengths, strict=True):
         if not check.is_count(length) or length < max(space.sizes):
@@ -151,16 +144,15 @@ def shapes(
     if round(missing * samples) > samples - max(space.sizes):
         most = 1 - max(space.sizes) / samples
         check.fail("missing", f"at most {most:g}, so that every class keeps a labelled image", missing)
-    streams = np.random.SeedSequence(int(seed)).spawn(len(PARTS) + 1)
-    order, *generators = map(np.random.default_rng, streams)
+    order, *generators = map(np.random.default_rng, np.random.SeedSequence(int(seed)).spawn(len(PARTS) + 1))
     sizes = [[order.permutation(long_tail(classes, samples, ratio)).tolist() for classes in space.sizes]]
     sizes += [[_even(classes, length) for classes in space.sizes] for length in lengths[1:]]
     pixels, targets = [], []
     for length, own, rng in zip(lengths, sizes, generators, strict=True):
         kinds = _deal(dict(zip(space.names, own, strict=True)), length, rng)
-        pixels.append(draw(kinds, size=side, noise=noise, rng=rng))
+        pixels.append(draw(kinds, size=sides, noise=noise, rng=rng))
         targets.append(kinds[:, [list(ATTRIBUTES).index(name) for name in space.names]])
-    targets[0] = _hide(targets[0], missing, generators[0])
+    _hide(targets[0], missing, generators[0])
     labelled = np.concatenate(targets)
     if binary:
         labelled, space = _one_label_a_class(labelled, space)
@@ -180,8 +172,8 @@ def shapes(
 
 def _one_label_a_class(targets: Kinds, space: LabelSpace) -> tuple[Kinds, LabelSpace]:
     """Return whether each class is present, ``(N, C)``, -1 where its label is hidden."""
-    own = [targets[:, [a]] for a in range(len(space.names))]
-    there = [np.where(one < 0, -1, one == np.arange(size)) for one, size in zip(own, space.sizes, strict=True)]
+    own = zip(targets.T[:, :, None], space.sizes, strict=True)
+    there = [np.where(one < 0, -1, one == np.arange(size)) for one, size in own]
     names = [f"{name}/{kind}" for name, kinds in zip(space.names, space.classes, strict=True) for kind in kinds]
     return np.concatenate(there, 1), LabelSpace.from_names({name: ["no", "yes"] for name in names})
 
@@ -193,18 +185,15 @@ def long_tail(classes: int, samples: int, ratio: float) -> list[int]:
 
     >>> long_tail(4, 600, 50)
     [400, 153, 39, 8]
-    >>> sizes = long_tail(10, 10_000, 5000)
-    >>> sum(sizes), sizes[0], sizes[-1]
-    (10000, 5000, 1)
     """
     needed = sum(imbalance.exponential_profile(classes, round(ratio), 1))
     if samples < needed:
         check.fail("samples", f"at least {needed} for {classes} classes at ratio {ratio:g}", samples)
-    rank = np.linspace(0, 1, classes)
-    smallest = max(1, int(samples / (ratio**rank).sum()))
     if classes == 2:  # no class in between could absorb the rest
         smallest = max(1, round(samples / (1 + ratio)))
         return [samples - smallest, smallest]
+    rank = np.linspace(0, 1, classes)
+    smallest = max(1, int(samples / (ratio**rank).sum()))
     largest = round(smallest * ratio)
     low, high = 0.01, 100.0
     for _ in range(60):
@@ -220,9 +209,6 @@ def draw(kinds: Kinds, *, size: tuple[int, int], noise: float, rng: np.random.Ge
     """Draw one image for each row of ``kinds`` ``(N, 4)``, an index into each of ATTRIBUTES: uint8 ``(N, H, W, 3)``.
 
     Everything else comes from ``rng``: with equal generators, images differ only by their ``kinds``.
-
-    >>> draw(np.array([[0, 0, 0, 0]]), size=(32, 32), noise=0.05, rng=np.random.default_rng(0)).shape
-    (1, 32, 32, 3)
     """
     pixels = np.empty((len(kinds), *size, 3), np.uint8)
     step = max(1, CHUNK_PIXELS // (size[0] * size[1]))
@@ -237,13 +223,12 @@ def _draw_chunk(kinds: Kinds, size: tuple[int, int], noise: float, rng: np.rando
 
     shape, colour, texture, position = kinds.T
     height, width = size
-    unit = min(size)
     rows = np.arange(height, dtype=np.float32)[:, None] + 0.5
     columns = np.arange(width, dtype=np.float32) + 0.5
 
     # The background: a tone, a slope across the image, a soft blob, all of one slightly tinted grey.
     slope = vary(-0.12, 0.12) * (rows / height - 0.5) + vary(-0.12, 0.12) * (columns / width - 0.5)
-    blob = np.hypot(rows - vary(0, height), columns - vary(0, width)) - unit * vary(0.08, 0.2)
+    blob = np.hypot(rows - vary(0, height), columns - vary(0, width)) - min(size) * vary(0.08, 0.2)
     grey = vary(0.35, 0.6) + slope + vary(-0.12, 0.12) * np.clip(0.5 - blob, 0, 1)
     image = grey[..., None] + vary(-0.03, 0.03, 1, 1, 3)
 
@@ -251,15 +236,15 @@ def _draw_chunk(kinds: Kinds, size: tuple[int, int], noise: float, rng: np.rando
     place = np.array(list(POSITIONS.values()), np.float32)[position, :, None, None]
     right = columns - width * (0.5 + 0.25 * place[:, 0] + vary(-0.03, 0.03))
     down = rows - height * (0.5 + 0.25 * place[:, 1] + vary(-0.03, 0.03))
-    radius = unit * vary(0.22, 0.27)
+    radius = min(size) * vary(0.22, 0.27)
     angle = vary(-0.2, 0.2)
     u = (np.cos(angle) * right + np.sin(angle) * down) / radius
     v = (np.cos(angle) * down - np.sin(angle) * right) / radius
 
     # Edges are blurred over about one pixel; those of a texture by its slope of about 10 per radius.
     inside = np.clip(0.5 - radius * _each(SHAPES, shape, u, v), 0, 1)
-    shift = vary(-0.15, 0.15), vary(-0.15, 0.15)
-    light = np.clip(0.5 + np.maximum(radius / 10, 0.7) * _each(TEXTURES, texture, u + shift[0], v + shift[1]), 0, 1)
+    waves = _each(TEXTURES, texture, u + vary(-0.15, 0.15), v + vary(-0.15, 0.15))
+    light = np.clip(0.5 + np.maximum(radius / 10, 0.7) * waves, 0, 1)
     paint = np.array(list(COLOURS.values()), np.float32)[colour, None, None] + vary(-0.07, 0.07, 1, 1, 3)
     image += inside[..., None] * (paint * (0.2 + 0.8 * light[..., None]) - image)
     image += noise * rng.standard_normal(image.shape, np.float32)
@@ -289,21 +274,25 @@ def _deal(counts: Mapping[str, Sequence[int]], samples: int, rng: np.random.Gene
     return np.stack(columns, axis=1)
 
 
-def _hide(targets: Kinds, share: float, rng: np.random.Generator) -> Kinds:
-    """Set a share of each column to -1, but never the last sample of a class."""
+def _hide(targets: Kinds, share: float, rng: np.random.Generator) -> None:
+    """Set a share of each column to -1, in place, but never the last sample of a class."""
     hidden = round(share * len(targets))
-    shown = targets.copy()
-    for column in shown.T:
+    for column in targets.T:
         order = rng.permutation(len(column))
         _, first = np.unique(column[order], return_index=True)
         column[np.delete(order, first)[:hidden]] = -1
-    return shown
 
 
 def _space(labels: Labels) -> LabelSpace:
     """Bring every form of ``labels`` to the names of labels and classes."""
+    if isinstance(labels, Mapping):
+        wanted: list[tuple[str, Any]] = [*labels.items()]
+    else:
+        listed = ATTRIBUTES if labels is None else labels.split("/") if isinstance(labels, str) else labels
+        parted = [str(entry).strip().partition("=") for entry in listed]
+        wanted = [(name, int(n) if n.isdecimal() else n if equals else None) for name, equals, n in parted]
     classes: dict[str, tuple[str, ...]] = {}
-    for name, number in _wanted(labels):
+    for name, number in wanted:  # None for all classes; a wrong number stays text, for the error
         check.raise_all([check.choice("every label", name, tuple(ATTRIBUTES))])
         if name in classes:
             check.fail("every label", "named once", f"{name!r} twice")
@@ -312,22 +301,6 @@ def _space(labels: Labels) -> LabelSpace:
             check.fail(f"the number of classes of label {name!r}", f"from 2 to {most}", repr(number))
         classes[name] = ATTRIBUTES[name][:number]
     return LabelSpace.from_names(classes)
-
-
-def _wanted(labels: Labels) -> Iterable[tuple[str, Any]]:
-    """Return each label with its number of classes, None for all. A wrong number stays text, for the error."""
-    if isinstance(labels, Mapping):
-        return labels.items()
-    listed = ATTRIBUTES if labels is None else labels.split("/") if isinstance(labels, str) else labels
-    parted = [str(entry).strip().partition("=") for entry in listed]
-    return [(name, int(n) if n.isdecimal() else n if equals else None) for name, equals, n in parted]
-
-
-def _side(size: ImageSize) -> tuple[int, int]:
-    sides = as_size(size)
-    if sides is None or not all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides):
-        check.fail("size", f"from {SMALLEST_SIDE} to {LARGEST_SIDE} pixels on each side", repr(size))
-    return sides
 
 
 def _within(what: str, value: object, low: float, high: float) -> str | None:

@@ -20,31 +20,24 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rectifier._base import check, console
-from rectifier.data.dataset import ImageArray, ImageData, ImageFiles, ImageSize, as_size
+from rectifier.data.dataset import ImageArray, ImageData, ImageFiles, ImageSize, Ints, as_size
 from rectifier.data.decode import FITS, UnreadableError, image_size, resize, write_shard
 from rectifier.data.store.manifest import UNREADABLE, VERSION, is_store, list_unreadable, owned_manifest, write_manifest
 from rectifier.data.store.shards import Maps, StoredImages
 
-SHARD_IMAGES = 256
-"""Most images of a shard, so that a few large photographs are also shared among processes."""
+Plan = dict[Path, list[str]]  # the shards of a store: the file to write, and the images to decode
 
-SHARD_BYTES = 16 << 20
-"""Most bytes of a shard, until there are many shards."""
-
-MOST_SHARDS = 512
-"""Most shards of a store: each stays open as a file."""
-
+SHARD_IMAGES = 256  # most images of a shard, so that a few large photographs are also shared among processes
+SHARD_BYTES = 16 << 20  # most bytes of a shard, until there are many shards
+MOST_SHARDS = 512  # each stays open as a file
 _MANY_SHARDS, _LARGE_SHARD = 64, 256 << 20  # more shards than this only if they would exceed this many bytes
-_DEFAULT_SIDE = 224  # largest side of images if no size is given
 
 
 def build_store(
@@ -71,16 +64,18 @@ def build_store(
             decoded. In both cases ``unreadable.csv`` lists them.
         workers: number of processes; the default is one per core.
     """
-    check.raise_all(
-        [
-            check.choice("fit", fit, FITS),
-            check.choice("unreadable", unreadable, ("skip", "raise")),
-            check.that("workers", workers, "a positive integer", workers is None or check.is_count(workers)),
-        ]
-    )
+    complaints = [
+        check.choice("fit", fit, FITS),
+        check.choice("unreadable", unreadable, ("skip", "raise")),
+        None if workers is None else check.count("workers", workers),
+    ]
+    check.raise_all(complaints)
     files, folder = data.images, Path(folder)
     if isinstance(files, ImageArray):
-        return replace(data, images=_resized(files, as_size(size), fit))
+        wanted = as_size(size) or files.shape[:2]
+        if wanted == files.shape[:2]:
+            return data
+        return replace(data, images=ImageArray(np.stack([resize(image, wanted, fit) for image in files.pixels])))
     if not isinstance(files, ImageFiles):
         check.fail("the images of data", "files, to be decoded", "a store's; they are decoded")
     if not len(files):
@@ -89,14 +84,13 @@ def build_store(
     # A store keeps its size: the first row of a table may have another one today.
     resolved = as_size(size) or as_size(before.get("size")) or _first_size(files)
     plan, slots, per_shard = _plan(files, folder, resolved, fit)
-    _decode_missing(plan, folder, workers or available_cores())
-    records = {shard.target.name: json.loads(shard.record.read_text()) for shard in plan}
+    _decode_missing(plan, folder, files.root, resolved, fit, workers or available_cores())
+    records = {target.name: json.loads(target.with_suffix(".json").read_text()) for target in plan}
     failures = {path: reason for record in records.values() for path, reason in record["unreadable"].items()}
     list_unreadable(folder, failures)
     kept = np.array([i for i, path in enumerate(files.paths) if path not in failures], np.int64)
     _check_failures(files, failures, len(kept), folder / UNREADABLE, unreadable)
-    maps = Maps([shard.target for shard in plan], (*resolved, 3))
-    images = StoredImages(maps, resolved, per_shard, slots[kept], fit)
+    images = StoredImages(Maps(list(plan), (*resolved, 3)), resolved, per_shard, slots[kept], fit)
     lost = len(files) - len(kept)
     note = (f"Dropped {check.amount(lost, 'unreadable image')}.",) if lost else ()
     stored = replace(data.select(kept.tolist()), images=images, notes=(*data.notes, *note))
@@ -109,45 +103,17 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@dataclass(frozen=True)
-class _Shard:
-    """One shard of a plan: the images to decode, and the file to write."""
-
-    root: Path
-    paths: tuple[str, ...]
-    size: tuple[int, int]
-    fit: str
-    target: Path
-
-    @property
-    def record(self) -> Path:
-        return self.target.with_suffix(".json")
-
-    def is_done(self) -> bool:
-        try:
-            samples = json.loads(self.record.read_text())["samples"]
-            length = self.target.stat().st_size
-        except (OSError, ValueError, TypeError, KeyError):
-            return False
-        return bool(samples == len(self.paths) and length == samples * self.size[0] * self.size[1] * 3)
-
-
-def _plan(
-    files: ImageFiles, folder: Path, size: tuple[int, int], fit: str
-) -> tuple[list[_Shard], NDArray[np.int64], int]:
-    """Assign the images to shards: the shards, the slot ``(N,)`` of each image, and the slots of a shard."""
-    count = shard_count(len(files), size[0] * size[1] * 3)
-    members: list[list[str]] = [[] for _ in range(count)]
+def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> tuple[Plan, Ints, int]:
+    """Assign the images to shards: the plan, the slot ``(N,)`` of each image, and the slots of a shard."""
+    members: list[list[str]] = [[] for _ in range(shard_count(len(files), size[0] * size[1] * 3))]
     for path in sorted(set(files.paths)):
-        members[_shard_of(path, count)].append(path)
+        digest = hashlib.sha256(path.encode(errors="surrogateescape")).digest()
+        members[int.from_bytes(digest[:8], "big") % len(members)].append(path)
     per_shard = max(map(len, members))
     slot = {path: s * per_shard + row for s, paths in enumerate(members) for row, path in enumerate(paths)}
-    shards = []
-    for number, paths in enumerate(members):
-        fingerprint = _fingerprint(files.root, paths, size, fit)
-        target = folder / "shards" / f"{number:05d}-{fingerprint[:16]}.bin"
-        shards.append(_Shard(files.root, tuple(paths), size, fit, target))
-    return shards, np.array([slot[path] for path in files.paths], np.int64), per_shard
+    names = [f"{s:05d}-{_fingerprint(files.root, paths, size, fit)}.bin" for s, paths in enumerate(members)]
+    plan = {folder / "shards" / name: paths for name, paths in zip(names, members, strict=True)}
+    return plan, np.array([slot[path] for path in files.paths], np.int64), per_shard
 
 
 def shard_count(images: int, image_bytes: int) -> int:
@@ -166,11 +132,6 @@ def _power_of_two(number: float) -> int:
     return 1 << max(0, math.ceil(number) - 1).bit_length()
 
 
-def _shard_of(path: str, count: int) -> int:
-    digest = hashlib.sha256(path.encode(errors="surrogateescape")).digest()
-    return int.from_bytes(digest[:8], "big") % count
-
-
 def _fingerprint(root: Path, paths: Sequence[str], size: tuple[int, int], fit: str) -> str:
     digest = hashlib.sha256(f"{VERSION} {size} {fit}".encode())
     for path in paths:
@@ -181,34 +142,36 @@ def _fingerprint(root: Path, paths: Sequence[str], size: tuple[int, int], fit: s
         except OSError:
             facts = "absent"
         digest.update(f"{path}\0{facts}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]
 
 
-def _decode_missing(plan: list[_Shard], folder: Path, workers: int) -> None:
-    todo = [shard for shard in plan if not shard.is_done()]
+def _is_done(target: Path, images: int, image_bytes: int) -> bool:
+    try:
+        samples = json.loads(target.with_suffix(".json").read_text())["samples"]
+        return bool(samples == images and target.stat().st_size == images * image_bytes)
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+def _decode_missing(plan: Plan, folder: Path, root: Path, size: tuple[int, int], fit: str, workers: int) -> None:
+    image_bytes = size[0] * size[1] * 3
+    todo = {target: paths for target, paths in plan.items() if not _is_done(target, len(paths), image_bytes)}
     if not todo:
         return
     (folder / "shards").mkdir(parents=True, exist_ok=True)
     if is_store(folder):
         console.say(f"{len(todo)} of {check.amount(len(plan), 'shard')} out of date or damaged: decoding their images.")
-    with console.progress() as display:
-        task = display.add_task("decoding", total=sum(len(shard.paths) for shard in todo))
-        for done in _run(todo, min(workers, len(todo))):
-            display.advance(task, done)
-
-
-def _run(shards: list[_Shard], workers: int) -> Iterable[int]:
-    # A reused process may have been started in another folder.
-    calls = [
-        (str(shard.root.absolute()), shard.paths, shard.size, shard.fit, str(shard.target.absolute()))
-        for shard in shards
-    ]
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-    # joblib's processes start without a fork and without importing the caller's script again.
-    parallel = Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", pre_dispatch="2*n_jobs")
-    finished: Iterable[int] = parallel(delayed(write_shard)(*call) for call in calls)
-    return finished
+    # joblib's processes start without a fork and without importing the caller's script again. They are reused, and may
+    # have been started in another folder: paths are absolute.
+    jobs = min(workers, len(todo))
+    parallel = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", pre_dispatch="2*n_jobs")
+    write = delayed(write_shard)
+    with console.progress() as display:
+        task = display.add_task("decoding", total=sum(map(len, todo.values())))
+        for done in parallel(write(root.absolute(), paths, size, fit, to.absolute()) for to, paths in todo.items()):
+            display.advance(task, done)
 
 
 def _first_size(files: ImageFiles) -> tuple[int, int]:
@@ -217,23 +180,15 @@ def _first_size(files: ImageFiles) -> tuple[int, int]:
             height, width = image_size(files.root / path)
         except UnreadableError:
             continue
-        shrink = max(1.0, max(height, width) / _DEFAULT_SIDE)
+        shrink = max(1.0, max(height, width) / 224)
         return max(1, round(height / shrink)), max(1, round(width / shrink))
     check.fail(str(files.root / files.paths[0]), "a readable image", "none, nor among the first 1,000 images")
 
 
-def _check_failures(
-    files: ImageFiles, failures: Mapping[str, Any], kept: int, listed_in: Path, unreadable: str
-) -> None:
+def _check_failures(files: ImageFiles, failures: dict[str, str], kept: int, listed_in: Path, unreadable: str) -> None:
     if failures and unreadable == "raise":
         path, reason = next(iter(failures.items()))
         got = f"{check.amount(len(failures), 'unreadable image')}, such as {path} ({reason}); {listed_in} lists them"
         check.fail(str(files.root), f"a folder of {len(files):,} readable images", got)
     if not kept:
         check.fail(str(files.root), "a folder with readable images", f"none of {len(files):,}; {listed_in} says why")
-
-
-def _resized(images: ImageArray, size: tuple[int, int] | None, fit: str) -> ImageArray:
-    if size is None or images.shape[:2] == size:
-        return images
-    return ImageArray(np.stack([resize(image, size, fit) for image in images.pixels]))

@@ -8,16 +8,16 @@ import io
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rectifier._base import check, console
 from rectifier._base.files import write_bytes
-from rectifier.data.dataset import ImageData
+from rectifier.data.dataset import ImageData, Ints
 from rectifier.data.store.shards import Maps, StoredImages
 from rectifier.labels.space import LabelSpace
 
@@ -36,11 +36,9 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
     manifest = _read_manifest(folder / MANIFEST)
     try:
         height, width = manifest["size"]
-        shards = [
-            (folder / "shards" / s["file"], s["samples"] * height * width * 3, s["sha256"]) for s in manifest["shards"]
-        ]
+        listed = [(s["file"], s["samples"] * height * width * 3, s["sha256"]) for s in manifest["shards"]]
         samples = np.load(io.BytesIO((folder / SAMPLES).read_bytes()), allow_pickle=False)
-        maps = Maps([path for path, _, _ in shards], (height, width, 3))
+        maps = Maps([folder / "shards" / file for file, _, _ in listed], (height, width, 3))
         data = ImageData(
             manifest["name"],
             StoredImages(maps, (height, width), manifest["per_shard"], samples["slots"], manifest["fit"]),
@@ -55,9 +53,9 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
         check.fail(str(folder), "a whole store", f"damage ({type(error).__name__}: {error}); build it again")
     if (data.fingerprint, _checksum(samples["slots"])) != expected:
         check.fail(str(folder), "the samples of its manifest", "others; build the store again")
-    for path, length, checksum in shards:
-        found = path.stat().st_size if path.exists() else 0
-        if found != length:
+    for file, length, checksum in listed:
+        path = folder / "shards" / file
+        if (found := path.stat().st_size if path.exists() else 0) != length:
             check.fail(str(path), f"a shard of {length:,} bytes", f"{found:,}; build the store again")
         if verify and hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
             check.fail(str(path), "the shard of the manifest", "another checksum; delete it and build the store again")
@@ -93,9 +91,7 @@ def write_manifest(data: ImageData, images: StoredImages, folder: Path, root: Pa
         "size": list(images.size),
         "fit": images.fit,
         "per_shard": images.per_shard,
-        "shards": [
-            {"file": file, "samples": record["samples"], "sha256": record["sha256"]} for file, record in shards.items()
-        ],
+        "shards": [{"file": file, "samples": r["samples"], "sha256": r["sha256"]} for file, r in shards.items()],
         "source": str(root.resolve()),
         "source_fingerprint": hashlib.sha256("".join(shards).encode()).hexdigest(),
         "fingerprint": data.fingerprint,
@@ -104,8 +100,10 @@ def write_manifest(data: ImageData, images: StoredImages, folder: Path, root: Pa
     text = json.dumps(manifest, indent=1).encode()
     path = folder / MANIFEST
     if path.exists():
-        if path.read_bytes() == text and _opens(folder):
-            return
+        if path.read_bytes() == text:
+            with suppress(ValueError, OSError):
+                open_store(folder)
+                return
         path.unlink()
     smallest = np.int16 if max(data.space.sizes) < 2**15 else np.int64
     samples = io.BytesIO()
@@ -154,19 +152,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def _opens(folder: Path) -> bool:
-    try:
-        open_store(folder)
-    except (ValueError, OSError):
-        return False
-    return True
-
-
 def _remove_others(folder: Path, stems: set[str]) -> None:
-    """Remove the shards of earlier sources, and the drafts of killed processes.
-
-    Data that still refers to such a shard fails with the name of the file.
-    """
+    """Remove the shards of earlier sources, and the drafts of killed processes."""
     an_hour_ago = time.time() - 3600
     for path in folder.iterdir():
         abandoned = path.suffix == ".tmp" and path.stat().st_mtime < an_hour_ago
@@ -174,5 +161,5 @@ def _remove_others(folder: Path, stems: set[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _checksum(slots: NDArray[np.int64]) -> str:
+def _checksum(slots: Ints) -> str:
     return hashlib.sha256(slots.astype("<i8").tobytes()).hexdigest()
