@@ -9,7 +9,7 @@ from typing import Any
 
 from rectifier.evaluation.scoring import own_rule
 from rectifier.report.comparison import difference, estimate
-from rectifier.report.comparison.result import Difference, Estimate
+from rectifier.report.comparison.statistics import Difference, Estimate
 from rectifier.reproduce.experiment import BALANCED, GROUPS, Cell, Experiment, Where
 from rectifier.reproduce.records import Record
 

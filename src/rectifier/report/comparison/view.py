@@ -10,14 +10,14 @@ from rich.text import Text
 from rectifier.evaluation.metrics.catalogue import METRICS
 from rectifier.evaluation.scoring import COMPARED, PREFERRED
 from rectifier.report.comparison.compare import BALANCED, ComparisonResult
-from rectifier.report.comparison.result import Difference, Result
+from rectifier.report.comparison.statistics import Difference, Result
 from rectifier.report.comparison.tables import (
     HALVES,
     GainTable,
-    bin_range,
     class_table,
     label_table,
     percent,
+    range_text,
     rarest_table,
     summary,
     verdict,
@@ -39,59 +39,52 @@ def view(comparison: ComparisonResult, *, width: int = 80, every: bool = False, 
     all labels or classes.
     """
     limit = None if every else LABELS
-    sections = [_header(comparison), _means(comparison), _differences(comparison)]
-    if comparison.others and comparison.halves(rule):
-        sections.append(_halves(comparison, rule))
+    sections = [[*_header(comparison)], *(_means(comparison, metric) for metric in _SHOWN)]
+    if comparison.others:
+        sections += [_differences(comparison, metric) for metric in _DIFFERENCES]
+        sections += [_halves(comparison, rule)] if comparison.halves(rule) else []
+    else:
+        sections += [[Text("There is only one group: nothing to compare it with.")]]
     tables = (class_table,) if len(comparison.labels) == 1 else (rarest_table, label_table)
-    sections += [_gains(comparison, table(comparison, rule), limit, width) for table in tables]
+    for table in tables:
+        sections += _gains(comparison, table(comparison, rule), limit, width)
     blocks = [block for section in sections for block in (*section, "")][:-1]
     return Group(*blocks, *_notes(comparison, limit))
 
 
 def _header(comparison: ComparisonResult) -> Iterator[RenderableType]:
+    """Yield what the differences under the preferred rule show, the groups of one verdict in one line."""
     yield Text(summary(comparison), "bold")
-    yield from _conclusion(comparison)
+    if comparison.others:
+        yield Text(f"Compared with {comparison.baseline} (class-balanced accuracy, rule that validation prefers):")
+    by_verdict: dict[str, list[str]] = {}
+    for name, found in comparison.overall(PREFERRED, BALANCED)["differences"].items():
+        by_verdict.setdefault(verdict(found), []).append(name)
+    for words, names in by_verdict.items():
+        yield Text(f"- {words}: {', '.join(names)}")
     yield Text("Tables show the mean ± half-width of the 95 % interval over seeds.", "dim")
 
 
-def _conclusion(comparison: ComparisonResult) -> Iterator[RenderableType]:
-    """Yield what the differences under the preferred rule show, the groups of one verdict in one line."""
-    if not comparison.others:
-        return
-    yield Text(f"Compared with {comparison.baseline} (class-balanced accuracy, rule that validation prefers):")
-    found = comparison.overall(PREFERRED, BALANCED)["differences"]
-    verdicts = {name: verdict(found[name]) for name in comparison.others}
-    for words in dict.fromkeys(verdicts.values()):
-        yield Text(f"- {words}: {', '.join(name for name in verdicts if verdicts[name] == words)}")
+def _means(comparison: ComparisonResult, metric: str) -> list[RenderableType]:
+    results = [comparison.overall(rule, metric)["groups"] for rule in COMPARED]
+    table = number_table("Group", *COMPARED)
+    for group in comparison.groups:
+        table.add_row(Text(group.name), *(percent(found[group.name]) for found in results))
+    return [Text(METRICS[metric].title, "bold"), table]
 
 
-def _means(comparison: ComparisonResult) -> Iterator[RenderableType]:
-    for metric in _SHOWN:
-        results = [comparison.overall(rule, metric)["groups"] for rule in COMPARED]
-        yield Text(METRICS[metric].title, "bold")
-        table = number_table("Group", *COMPARED)
-        for group in comparison.groups:
-            table.add_row(Text(group.name), *(percent(found[group.name]) for found in results))
-        yield from (table, "") if metric != _SHOWN[-1] else (table,)
-
-
-def _differences(comparison: ComparisonResult) -> Iterator[RenderableType]:
-    """Yield the paired differences to the baseline, a row for each group and rule."""
-    if not comparison.others:
-        yield Text("There is only one group: nothing to compare it with.")
-        return
-    for metric in _DIFFERENCES:
-        words = METRICS[metric].words
-        caption = f"{words[:1].upper()}{words[1:]}: difference to {comparison.baseline} (points), paired by seed"
-        yield Text(caption, "bold")
-        table = number_table("Group", "Rule", "Difference", "Seeds")
-        table.add_column("Verdict")
-        results = {rule: comparison.overall(rule, metric)["differences"] for rule in COMPARED}
-        for name in comparison.others:
-            for rule, found in results.items():
-                cells = (rule, _gain(found[name]), str(len(found[name]["seeds"])), Text(verdict(found[name], metric)))
-                table.add_row(Text(name if rule == COMPARED[0] else ""), *cells)
-        yield from (table, "") if metric != _DIFFERENCES[-1] else (table,)
+def _differences(comparison: ComparisonResult, metric: str) -> list[RenderableType]:
+    """Return the paired differences to the baseline, a row for each group and rule."""
+    words = METRICS[metric].words
+    caption = f"{words[:1].upper()}{words[1:]}: difference to {comparison.baseline} (points), paired by seed"
+    table = number_table("Group", "Rule", "Difference", "Seeds")
+    table.add_column("Verdict")
+    results = {rule: comparison.overall(rule, metric)["differences"] for rule in COMPARED}
+    for name in comparison.others:
+        for rule, found in results.items():
+            cells = (rule, _gain(found[name]), str(len(found[name]["seeds"])), Text(verdict(found[name], metric)))
+            table.add_row(Text(name if rule == COMPARED[0] else ""), *cells)
+    return [Text(caption, "bold"), table]
 
 
 def _gain(difference: Difference) -> Text:
@@ -99,33 +92,33 @@ def _gain(difference: Difference) -> Text:
     return Text(percent(difference, signed=True), "bold" if difference["excludes_zero"] else "")
 
 
-def _halves(comparison: ComparisonResult, rule: str) -> Iterator[RenderableType]:
-    halves = comparison.halves(rule)
-    yield Text(f"Mean gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}", "bold")
-    heads = [f"{words} ({len(half['members'])})\n{bin_range(half)}" for words, half in zip(HALVES, halves, strict=True)]
+def _halves(comparison: ComparisonResult, rule: str) -> list[RenderableType]:
+    halves = dict(zip(HALVES, comparison.halves(rule), strict=True))
+    heads = [f"{words} ({len(half['members'])})\n{range_text(half)}" for words, half in halves.items()]
     table = number_table("Group", *heads)
     for name in comparison.others:
-        table.add_row(Text(name), *(_gain(half["differences"][name]) for half in halves))
-    yield table
+        table.add_row(Text(name), *(_gain(half["differences"][name]) for half in halves.values()))
+    caption = f"Mean gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}"
+    return [Text(caption, "bold"), table]
 
 
-def _gains(comparison: ComparisonResult, table: GainTable, limit: int | None, width: int) -> Iterator[RenderableType]:
+def _gains(
+    comparison: ComparisonResult, table: GainTable, limit: int | None, width: int
+) -> Iterator[list[RenderableType]]:
     """Yield a table of gains, or several if the gains of all groups do not fit into one."""
-    yield Text(table.caption, "bold")
-    rows = [([short(fact, _NAME) for fact in facts], result) for facts, result in table.rows[:limit]]
-    taken = sum(
-        2 + max(len(text) for text in column) for column in zip(table.heads, *(f for f, _ in rows), strict=True)
-    )
+    caption, heads, every = table
+    rows = [([short(fact, _NAME) for fact in facts], result) for facts, result in every[:limit]]
+    taken = sum(2 + max(map(len, column)) for column in zip(heads, *(facts for facts, _ in rows), strict=True))
     fit = max((width - taken) // _GAIN, 1)
     columns = [comparison.baseline, *comparison.others]
     for start in range(0, len(columns), fit):
         shown = columns[start : start + fit]
-        grid = number_table(*table.heads)
+        grid = number_table(*heads)
         for name in shown:
             grid.add_column(Text(name), justify="right", max_width=_GAIN - 2, overflow="fold")
         for facts, result in rows:
             grid.add_row(*map(Text, facts), *(_cell(result, name) for name in shown))
-        yield from ("", grid) if start else (grid,)
+        yield [grid] if start else [Text(caption, "bold"), grid]
 
 
 def _cell(result: Result, name: str) -> Text:
@@ -147,5 +140,5 @@ def _notes(comparison: ComparisonResult, limit: int | None) -> Iterator[Renderab
     if intervals >= 20 and len(comparison.seeds) > 1:
         chance = f"Of {intervals} intervals, about {intervals / 20:.0f} would by chance alone."
         notes.append(f"Bold: the interval excludes 0. {chance}")
-    for position, note in enumerate(notes):
-        yield Text(note if position else f"\n{note}", "dim")
+    if notes:
+        yield Text("\n" + "\n".join(notes), "dim")
