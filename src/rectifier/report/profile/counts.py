@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rectifier.data.dataset import PARTS, ImageData
 from rectifier.labels import imbalance
-from rectifier.report.published import PublishedData, PublishedRatio, published_data, published_ratio
+from rectifier.report.published import Published, published_data, published_ratio
 
 
 class Imbalance(TypedDict):
@@ -33,7 +33,7 @@ class Imbalance(TypedDict):
     samples: NotRequired[int]
     missing: NotRequired[int]
     labels: NotRequired[int]
-    paper: NotRequired[PublishedRatio]
+    paper: NotRequired[Published]
 
 
 class DataProfile(TypedDict):
@@ -47,7 +47,7 @@ class DataProfile(TypedDict):
     notes: list[str]
     labels: dict[str, Imbalance]
     groups: NotRequired[dict[str, Imbalance]]
-    paper: NotRequired[PublishedData]
+    paper: NotRequired[Published]
 
 
 def profile(data: ImageData, part: str | None = "train") -> DataProfile:
@@ -71,7 +71,12 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
         listed = ", ".join(f"{name} {n}" for name, n in parts.items())
         raise ValueError(f"{data.name!r} has no samples in part {part or 'all'!r} (samples: {listed}).")
     labels: dict[str, Imbalance] = {
-        name: _label(dict(zip(classes, counts.tolist(), strict=True)), samples)
+        name: {
+            "classes": len(classes),
+            "samples": int(counts.sum()),
+            "missing": samples - int(counts.sum()),
+            **imbalance_of(dict(zip(classes, counts.tolist(), strict=True))),
+        }
         for name, classes, counts in zip(data.space.names, data.space.classes, data.counts(part), strict=True)
     }
     result: DataProfile = {
@@ -83,8 +88,7 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
         "notes": list(data.notes),
         "labels": labels,
     }
-    groups = _groups(labels)
-    if groups:
+    if groups := _groups(labels):
         result["groups"] = groups
     if paper := published_data(data.name):
         result["paper"] = paper.copy()
@@ -93,11 +97,6 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
             if ratio := published_ratio(data.name, name):
                 entry["paper"] = ratio
     return result
-
-
-def _label(counts: dict[str, int], samples: int) -> Imbalance:
-    labelled = sum(counts.values())
-    return {"classes": len(counts), "samples": labelled, "missing": samples - labelled, **imbalance_of(counts)}
 
 
 def _groups(labels: Mapping[str, Imbalance]) -> dict[str, Imbalance]:
@@ -116,9 +115,10 @@ def imbalance_of(counts: Mapping[str, Any]) -> Imbalance:
     """Return how imbalanced these counts are."""
     every = list(counts.values())
     present = [n for n in every if n]
+    ratio = _number(imbalance.imbalance_ratio(present)) if present else None
     return {
-        "ratio": _number(imbalance.imbalance_ratio(every)) if len(present) == len(every) else None,
-        "ratio_nonempty": _number(imbalance.imbalance_ratio(present)) if present else None,
+        "ratio": ratio if len(present) == len(every) else None,
+        "ratio_nonempty": ratio,
         "omega": _number(imbalance.imbalance_measure(every)),
         "empty": len(every) - len(present),
         "counts": dict(counts),
