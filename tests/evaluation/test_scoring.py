@@ -18,9 +18,8 @@ import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_counts
 from rectifier.evaluation.rows import nest
+from rectifier.evaluation.rules.adjustment import STRENGTHS, TAUS
 from rectifier.evaluation.rules.calibration import TemperatureScaling
-from rectifier.evaluation.rules.prior import TAUS
-from rectifier.evaluation.rules.thresholds import STRENGTHS
 from rectifier.evaluation.scoring import FOLDS, POSTHOC, RULES, fit_rules, score_rules
 from rectifier.methods import METHODS
 from rectifier.training.run.predictions import Predictions

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rectifier._base import check, console
 from rectifier.data.loader import Loader
-from rectifier.evaluation.rules.prior import prior_offsets
+from rectifier.evaluation.rules.adjustment import prior_offsets
 from rectifier.methods import build_objective, whole_from
 from rectifier.networks.decoupling import RetrainedClassifier
 from rectifier.training.config import Config

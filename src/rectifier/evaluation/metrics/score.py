@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.evaluation.metrics.confusion import ClassScores, confusion_counts
+from rectifier.evaluation.metrics.class_scores import ClassScores
 from rectifier.evaluation.metrics.ranking import (
     average_precision,
     calibration_error,
@@ -31,8 +31,8 @@ def score(
     logits: Tensor,
     targets: Tensor,
     space: LabelSpace,
-    *,
     train_counts: Sequence[Tensor],
+    *,
     offsets: Tensor | None = None,
     calibrated: Tensor | None = None,
 ) -> Iterator[Score]:
@@ -53,7 +53,7 @@ def score(
     canonical = columns.targets_beside(check.logits(logits), targets, sizes, space.names)
     decided = logits.double() if offsets is None else logits.double() + offsets.to(logits.device).double()
     predicted = columns.argmax(decided, sizes)
-    classes = ClassScores.of(confusion_counts(predicted, canonical, sizes), sizes)
+    classes = ClassScores.of(predicted, canonical, sizes)
     precision = average_precision(columns.softmax(decided, sizes), canonical, sizes)
     by_label = {
         "class_balanced_accuracy": classes.label_mean(classes.sensitivity),
@@ -95,17 +95,13 @@ def _shots(train_counts: Sequence[Tensor], samples: Tensor) -> dict[str, Tensor]
 
 def _group_scores(logits: Tensor, targets: Tensor, space: LabelSpace) -> dict[str, float]:
     """Return the top-5 recall of each group of binary labels named ``group/label``; empty if there are other labels."""
-    groups: dict[str, list[int]] = {}
-    if set(space.sizes) == {2} and all("/" in name for name in space.names):
-        for a, name in enumerate(space.names):
-            groups.setdefault(name.partition("/")[0], []).append(a)
-    if len(groups) < 2:
+    groups = [name.partition("/")[0] for name in space.names]
+    names = list(dict.fromkeys(groups))
+    if set(space.sizes) != {2} or not all("/" in name for name in space.names) or len(names) < 2:
         return {}
-    number = torch.empty(targets.shape[1], dtype=torch.int64, device=targets.device)
-    for position, members in enumerate(groups.values()):
-        number[members] = position
+    number = torch.tensor([names.index(group) for group in groups], device=targets.device)
     found = group_top_k(logits, targets, number)
-    return {name: _plain(found[members].nanmean()) for name, members in groups.items()}
+    return {name: _plain(found[number == position].nanmean()) for position, name in enumerate(names)}
 
 
 def _plain(value: Tensor) -> float:
