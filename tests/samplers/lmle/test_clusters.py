@@ -7,17 +7,11 @@ from hypothesis import strategies as st
 from torch import Generator
 
 import oracles
-from helpers.clusters import points, random_clusters
+from helpers.clusters import cluster, points, random_clusters
 from rectifier.losses.lmle import quintuplet_loss
 from rectifier.samplers.lmle import clusters as rooms
 from rectifier.samplers.lmle import kmeans
-from rectifier.samplers.lmle.clusters import (
-    Clusters,
-    balanced_anchors,
-    cluster,
-    cluster_labels,
-    mine_quintuplets,
-)
+from rectifier.samplers.lmle.clusters import Clusters, balanced_anchors, cluster_labels, mine_quintuplets
 
 # k-means
 
@@ -191,7 +185,7 @@ def test_wrong_input() -> None:
     with pytest.raises(ValueError, match=r"features to be as long as targets \(5 samples\), but got 6"):
         cluster(features, targets[:5])
     with pytest.raises(ValueError, match=r"features to be floating point of shape \(N, D\)"):
-        cluster(features[:, None], targets)
+        cluster(features[:, 0], targets)
     with pytest.raises(ValueError, match=r"features and targets to be of shapes"):
         cluster_labels(torch.zeros(6, 3, 2), targets[:, None])
     for wrong, what in ((features.long(), "floating point"), (features[:5], "as long as")):  # as for one label
