@@ -76,7 +76,7 @@ def write_tables(comparison: ComparisonResult, folder: str | Path) -> list[Path]
     The CSV files hold fractions, one value a row. The other two hold percent, with the half-width of the 95 % interval.
     """
     folder = Path(folder)
-    tables = [*_metric_tables(comparison), *_label_tables(comparison)]
+    tables = list(_text_tables(comparison))
     contents = {
         "comparison.csv": _csv(_metric_rows(comparison)),
         "labels.csv": _csv(_label_rows(comparison)),
@@ -138,81 +138,94 @@ def _mean_rows(result: Result) -> Iterator[Row]:
         yield (group, estimate["mean"], estimate["half_width"], *gain)
 
 
-# Tables that the terminal shares with the files: facts of a label or class, the baseline's value, gains over it.
+# Tables that the terminal shares with Markdown and LaTeX.
 
-GainTable = tuple[str, Sequence[str], Sequence[tuple[Sequence[str], Result]]]
-"""A caption, the heads of the facts, and for each row its facts and the result."""
+Rows = list[tuple[Sequence[str], Sequence[Estimate]]]  # the texts of each row, then its estimates or differences
+Table = tuple[str, Sequence[str], Rows]  # with caption and heads
 
 
-def label_table(comparison: ComparisonResult, rule: str) -> GainTable:
+def cell_text(found: Estimate) -> str:
+    """Write an estimate in percent, or a difference in points with its sign."""
+    return percent(found, signed="excludes_zero" in found)
+
+
+def metric_table(comparison: ComparisonResult, metric: str) -> Table:
+    """Return a metric of every group under every rule, then the differences of the groups."""
+    results = [comparison.overall(rule, metric) for rule in COMPARED]
+    rows: Rows = [([group.name], [found["groups"][group.name] for found in results]) for group in comparison.groups]
+    for name in comparison.others:
+        rows.append(([f"{name}, difference"], [found["differences"][name] for found in results]))
+    return METRICS[metric].title, ["Group", *COMPARED], rows
+
+
+def halves_table(comparison: ComparisonResult, rule: str) -> Table:
+    """Return the gains of every group in both halves of the labels; no row if there is one label or group."""
+    halves = dict(zip(HALVES, comparison.halves(rule), strict=False))
+    heads = [f"{words} ({len(half['members'])})\n{range_text(half)}" for words, half in halves.items()]
+    rows: Rows = [([name], [half["differences"][name] for half in halves.values()]) for name in comparison.others]
+    caption = f"Mean gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}"
+    return caption, ["Group", *heads], rows if halves else []
+
+
+def label_table(comparison: ComparisonResult, rule: str) -> Table:
     """Return the class-balanced accuracy of every label, the most imbalanced first."""
-    rows = [((label["name"], label_ratio(label)), comparison.label(rule, label["name"])) for label in comparison.labels]
-    return _gain_caption("Class-balanced accuracy", comparison, rule), ("Label", "Imbalance"), rows
+    labels = comparison.labels
+    results = [((label["name"], label_ratio(label)), comparison.label(rule, label["name"])) for label in labels]
+    return _gain_table("Class-balanced accuracy", comparison, rule, ["Label", "Imbalance"], results)
 
 
-def rarest_table(comparison: ComparisonResult, rule: str) -> GainTable:
+def rarest_table(comparison: ComparisonResult, rule: str) -> Table:
     """Return the recall of the rarest class of every label."""
-    rows = [
+    results = [
         ((label["name"], label["rarest"], count_text(label["counts"][label["rarest"]])), result)
         for label in comparison.labels
         if (result := comparison.rarest(rule, label))
     ]
-    caption = _gain_caption("Rarest class of each label: recall", comparison, rule)
-    return caption, ("Label", "Rarest class", "Samples"), rows
+    heads = ["Label", "Rarest class", "Samples"]
+    return _gain_table("Rarest class of each label: recall", comparison, rule, heads, results)
 
 
-def class_table(comparison: ComparisonResult, rule: str) -> GainTable:
+def class_table(comparison: ComparisonResult, rule: str) -> Table:
     """Return the recall of every class of the first label, the rarest first."""
-    label = comparison.labels[0]
-    rows = [
-        ((name, count_text(n)), comparison.recall(rule, label["name"], name)) for name, n in rarest(label["counts"])
-    ]
-    return _gain_caption("Rarest classes: recall", comparison, rule), ("Class", "Samples"), rows
+    label, classes = comparison.labels[0]["name"], rarest(comparison.labels[0]["counts"])
+    results = [((name, count_text(n)), comparison.recall(rule, label, name)) for name, n in classes]
+    return _gain_table("Rarest classes: recall", comparison, rule, ["Class", "Samples"], results)
 
 
-def _gain_caption(what: str, comparison: ComparisonResult, rule: str) -> str:
-    return f"{what} (%) of {comparison.baseline} and gains over it (points), rule {rule}"
+def _gain_table(
+    what: str,
+    comparison: ComparisonResult,
+    rule: str,
+    heads: Sequence[str],
+    results: Iterable[tuple[Sequence[str], Result]],
+) -> Table:
+    base = comparison.baseline
+    rows: Rows = [(facts, [found["groups"][base], *found["differences"].values()]) for facts, found in results]
+    caption = f"{what} (%) of {base} and gains over it (points), rule {rule}"
+    return caption, [*heads, base, *comparison.others], rows
 
 
 # Markdown and LaTeX: the same tables, each a caption and rows of text, the first row the heads.
 
-_Table = tuple[str, list[list[str]]]
+_TextTable = tuple[str, list[list[str]]]
 
 
-def _gains(name: str, results: Iterable[Result]) -> list[str]:
-    return [percent(found["differences"][name], signed=True) for found in results]
-
-
-def _metric_tables(comparison: ComparisonResult) -> Iterator[_Table]:
+def _text_tables(comparison: ComparisonResult) -> Iterator[_TextTable]:
+    tables: list[Table] = []
     for metric in COMPARED_METRICS:
-        results = [comparison.overall(rule, metric) for rule in COMPARED]
-        if any(estimate["mean"] is not None for found in results for estimate in found["groups"].values()):
-            rows = [[name, *(percent(found["groups"][name]) for found in results)] for name in results[0]["groups"]]
-            rows += [[f"{name}, difference", *_gains(name, results)] for name in comparison.others]
-            yield f"{METRICS[metric].title} under each decision rule", [["Group", *COMPARED], *rows]
-    for rule in COMPARED:
-        if halves := comparison.halves(rule):
-            heads = [f"{words} ({range_text(half)})" for words, half in zip(HALVES, halves, strict=True)]
-            rows = [[name, *_gains(name, halves)] for name in comparison.others]
-            caption = f"Gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}"
-            yield caption, [["Group", *heads], *rows]
-
-
-def _label_tables(comparison: ComparisonResult) -> Iterator[_Table]:
-    base, others = comparison.baseline, comparison.others
-    for rule in COMPARED:
-        for caption, heads, rows in (label_table(comparison, rule), rarest_table(comparison, rule)):
-            cells = [
-                [*facts, percent(found["groups"][base]), *(_gains(name, [found])[0] for name in others)]
-                for facts, found in rows
-            ]
-            yield caption, [[*heads, base, *others], *cells]
+        caption, heads, rows = metric_table(comparison, metric)
+        if any(cell["mean"] is not None for _, cells in rows for cell in cells):
+            tables.append((f"{caption} under each decision rule", heads, rows))
+    tables += [table for rule in COMPARED if (table := halves_table(comparison, rule))[2]]
+    tables += [make(comparison, rule) for rule in COMPARED for make in (label_table, rarest_table)]
+    for caption, heads, rows in tables:
+        yield caption, [list(heads), *([*facts, *map(cell_text, cells)] for facts, cells in rows)]
 
 
 _NOTE = "Mean ± half-width of the 95 % Student interval over seeds; differences to the baseline are paired by seed."
 
 
-def _markdown(comparison: ComparisonResult, tables: Iterable[_Table]) -> Iterator[str]:
+def _markdown(comparison: ComparisonResult, tables: Iterable[_TextTable]) -> Iterator[str]:
     from tabulate import tabulate  # type: ignore[import-untyped]
 
     yield from (f"# {_escape_markdown(summary(comparison))}", "", _NOTE)
