@@ -25,7 +25,7 @@ class SVMDecision(Decision):
     """Linear support vector machines: one class against the others of its label. Validation chooses nothing.
 
     ``fit`` minimises half of the squared weights (including the bias) plus its option ``strength`` times the squared
-    hinges, like scikit-learn's ``LinearSVC`` with C = ``strength``. Features are standardised first; the weights include
+    hinges, like scikit-learn's ``LinearSVC`` with C = ``strength``. Features are standardised first; weights include
     that scaling. A label of two classes has one machine: the scores of its classes differ by its value. A class without
     a sample scores ``NEVER``; a label without any sample scores 0.
 

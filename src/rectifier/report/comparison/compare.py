@@ -44,18 +44,6 @@ def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Co
 
     ``baseline`` names a group, or a method with a single group. By default it is the group of method ``ce``, or the
     first group. Runs of different data are refused.
-
-    >>> from rectifier.evaluation.rows import as_rows
-    >>> data = {"name": "pets", "fingerprint": "f", "split_hash": "s", "shape": [8, 8, 1], "normalisation": {},
-    ...         "samples": {"test": 4}, "labels": [{"name": "kind", "classes": ["cat", "dog"]}],
-    ...         "counts": {part: {"kind": {"cat": 9, "dog": 3}} for part in ("train", "test")}}
-    >>> def run(method, seed, value):
-    ...     rows = as_rows([("test", "argmax", None, None, "accuracy", value)])
-    ...     return Entry(f"{method}{seed}", {"method": method}, seed, False, data, rows)
-    >>> result = compare_entries([run("ce", 0, 0.5), run("ce", 1, 0.6), run("crl", 0, 0.7), run("crl", 1, 0.75)])
-    >>> difference = result.overall("argmax", "accuracy")["differences"]["crl"]
-    >>> difference["values"], round(difference["mean"], 3), round(difference["half_width"], 3)
-    ({'0': 0.2, '1': 0.15}, 0.175, 0.318)
     """
     from pandas import concat
 

@@ -192,13 +192,10 @@ def class_table(comparison: ComparisonResult, rule: str) -> Table:
     return _gain_table("Rarest classes: recall", comparison, rule, ["Class", "Samples"], results)
 
 
-def _gain_table(
-    what: str,
-    comparison: ComparisonResult,
-    rule: str,
-    heads: Sequence[str],
-    results: Iterable[tuple[Sequence[str], Result]],
-) -> Table:
+_Results = Iterable[tuple[Sequence[str], Result]]
+
+
+def _gain_table(what: str, comparison: ComparisonResult, rule: str, heads: list[str], results: _Results) -> Table:
     base = comparison.baseline
     rows: Rows = [(facts, [found["groups"][base], *found["differences"].values()]) for facts, found in results]
     caption = f"{what} (%) of {base} and gains over it (points), rule {rule}"

@@ -38,21 +38,6 @@ def view(profile: DataProfile, *, width: int = 80, every: bool = False) -> Rende
     """Return the profile as something that rich's ``Console.print`` shows on ``width`` columns.
 
     ``every`` lists all classes of all labels; by default long lists are cut to the rarest.
-
-    >>> import json
-    >>> from rich.console import Console
-    >>> label = '{"counts": {"a": 9, "b": 3}, "ratio": 3.0, "ratio_nonempty": 3.0, "empty": 0, "omega": 0.33}'
-    >>> rest = '"name": "tiny", "part": "train", "samples": 12, "parts": {"train": 12, "test": 4}, "notes": []'
-    >>> Console(width=60).print(view(json.loads('{%s, "labels": {"letter": %s}}' % (rest, label)), width=60))
-    tiny: 16 samples (12 train, 4 test)
-    Class counts of train: 12 samples. Omega is 0 if balanced, always below 1.
-    <BLANKLINE>
-    Label   Classes  Samples  Missing  Imbalance  Omega
-    letter        2       12        0      1 : 3   0.33
-    <BLANKLINE>
-    letter · linear scale · 1 : 3 · all 2 classes ──────────────
-    b  3  ██████████████████
-    a  9  ██████████████████████████████████████████████████████
     """
     labels, groups = worst_first(profile["labels"]), worst_first(profile.get("groups", {}))
     rows = len(labels) if every or len(labels) <= _ROWS else _ROWS_SHORT

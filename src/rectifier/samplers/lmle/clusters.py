@@ -31,17 +31,6 @@ class Clusters(NamedTuple):
     assigned: Tensor  # (N,) each sample's cluster, -1 where its label is missing
 
 
-class Quintuplets(NamedTuple):
-    """Sample indices, all ``(R,)``, in the order in which ``quintuplet_loss`` takes their features."""
-
-    anchor: Tensor
-    near: Tensor  # p+, the most distant of the anchor's own cluster
-    far_cluster_near: Tensor  # p-, the nearest of its class from another cluster
-    far_cluster_far: Tensor  # p--, the most distant of its class from another cluster
-    other: Tensor  # n, the nearest of another class
-    valid: Tensor  # rows whose anchor has its label, while another class has samples
-
-
 @torch.no_grad()
 def cluster_labels(
     features: Tensor, targets: Tensor, size: int = CLUSTER_SIZE, seed: int = 0, fitted_on: int | None = None
@@ -57,13 +46,7 @@ def cluster_labels(
     >>> found.class_of.tolist(), bool(found.assigned[0] == found.assigned[1])
     ([0, 0, 1], True)
     """
-    fitted_ok = fitted_on is None or check.is_count(fitted_on)
-    wanted = "a positive integer or None"
-    check.raise_all([check.count("size", size), check.that("fitted_on", fitted_on, wanted, fitted_ok)])
-    if targets.dim() != 2 or (features.dim() == 3 and features.shape[1] != targets.shape[1]):
-        got = f"shapes {tuple(features.shape)} and {tuple(targets.shape)}"
-        check.fail("features and targets", "of shapes (N, D) or (N, A, D) and (N, A)", got)
-    _check_features(features if features.dim() != 3 else features.flatten(1), "targets", targets)
+    check.raise_all([check.count("size", size)])
     generator = Generator(features.device).manual_seed(seed)
     found: list[Clusters] = []
     labels, at_once = range(targets.shape[1]), max(1, NUMBERS // max(1, len(features) * features.shape[-1]))
@@ -98,8 +81,8 @@ def _joined(classes: dict[int, tuple[Tensor, Tensor, Tensor]], features: Tensor)
     return Clusters(torch.cat(centres), torch.tensor(class_of, dtype=torch.int64, device=features.device), assigned)
 
 
-def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = None) -> Tensor:
-    """Draw ``(count,)`` sample indices of one label, equally many of each class that has any, in random order.
+def balanced_anchors(own: Tensor, count: int, generator: Generator | None = None) -> Tensor:
+    """Draw ``(count,)`` sample indices of one label ``(N,)``, equally many of each class that has any, at random.
 
     Large classes are under-sampled: no sample repeats before all of its class are drawn. If ``count`` is no multiple of
     the number of classes, chance decides which of them have one more.
@@ -108,13 +91,9 @@ def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = 
     >>> targets[balanced_anchors(targets, 4)].bincount().tolist()
     [2, 2]
     """
-    own = check.targets(targets, 1)[:, 0]
-    check.raise_all([check.count("count", count)])
-    _, group, samples = torch.where(own >= 0, own, -1).unique(return_inverse=True, return_counts=True)
+    _, group, samples = own.clamp(min=-1).unique(return_inverse=True, return_counts=True)
     missing = int(bool((own < 0).any()))  # the first group, if there
     classes = len(samples) - missing
-    if classes == 0:
-        check.fail("targets", "of at least one sample that has the label", "none")
     shuffled = _permutation(len(own), own.device, generator)
     order = shuffled[group[shuffled].argsort(stable=True)]  # class by class, each in random order
     begin = samples.cumsum(0) - samples
@@ -125,21 +104,21 @@ def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = 
 
 
 @torch.no_grad()
-def mine_quintuplets(features: Tensor, clusters: Clusters, anchors: Tensor) -> Quintuplets:
+def mine_quintuplets(features: Tensor, clusters: Clusters, anchors: Tensor) -> Tensor:
     """Find the quintuplet of each anchor ``(R,)`` among all samples ``(N, D)``. Ties go to the first sample.
 
+    Return sample indices ``(5, R)``: the anchor; p+, the most distant of its cluster; p-, the nearest, and p--, the
+    most distant of its class from another cluster; and n, the nearest of another class.
+
     An anchor that is alone in its cluster is its own p+, at distance 0. In a class of one cluster, p- and p-- are p+:
-    only the last of the three hinges has a slope. Rows without another class, or whose anchor has no label, are not
-    valid and repeat the anchor five times.
+    only the last of the three hinges has a slope. Without another class, or without a label of the anchor, the anchor
+    is repeated five times.
 
     >>> features = torch.tensor([[0.0], [1.0], [2.0], [3.0], [7.0]])
     >>> clusters = Clusters(torch.zeros(3, 1), torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1, 1, 2]))
-    >>> [int(part) for part in mine_quintuplets(features, clusters, torch.tensor([0]))]
-    [0, 1, 2, 3, 4, 1]
+    >>> mine_quintuplets(features, clusters, torch.tensor([0])).flatten().tolist()
+    [0, 1, 2, 3, 4]
     """
-    _check_features(features, "clusters.assigned", clusters.assigned)
-    if anchors.dim() != 1 or anchors.dtype != torch.int64:
-        check.fail("anchors", "int64 sample numbers (R,)", f"{anchors.dtype}, shape {tuple(anchors.shape)}")
     class_of = torch.cat([clusters.class_of, clusters.class_of.new_full((1,), -1)])
     own_class = class_of[clusters.assigned]  # -1, where the label is missing, is the last
     chunks = anchors.split(max(1, CHUNK // max(1, len(features))))
@@ -148,8 +127,7 @@ def mine_quintuplets(features: Tensor, clusters: Clusters, anchors: Tensor) -> Q
     valid = (other >= 0) & (clusters.assigned[anchors] >= 0)
     near = torch.where(near >= 0, near, anchors)
     nearer, farther = torch.where(nearer >= 0, nearer, near), torch.where(farther >= 0, farther, near)
-    near, nearer, farther, other = (torch.where(valid, part, anchors) for part in (near, nearer, farther, other))
-    return Quintuplets(anchors, near, nearer, farther, other, valid)
+    return torch.where(valid, torch.stack([anchors, near, nearer, farther, other]), anchors)
 
 
 def _mine(features: Tensor, assigned: Tensor, own_class: Tensor, anchors: Tensor) -> tuple[Tensor, ...]:
@@ -172,10 +150,3 @@ def _extreme(distances: Tensor, eligible: Tensor, farthest: bool) -> Tensor:
 
 def _permutation(length: int, device: torch.device, generator: Generator | None) -> Tensor:
     return torch.randperm(length, generator=generator, device=device)
-
-
-def _check_features(features: Tensor, what: str, samples: Tensor) -> None:
-    if features.dim() != 2 or not features.is_floating_point():
-        check.fail("features", "floating point of shape (N, D)", f"{features.dtype}, shape {tuple(features.shape)}")
-    check.same_length("features", features, what, samples)
-    check.same_device("features", features, what, samples)

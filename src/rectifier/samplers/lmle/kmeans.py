@@ -39,9 +39,8 @@ class Groups(NamedTuple):
         device = points[0].device
         samples, centres = (torch.tensor(one, device=device)[:, None] for one in ([len(p) for p in points], clusters))
         is_point = torch.arange(max(map(len, points)), device=device) < samples
-        return cls(
-            pad_sequence(list(points), batch_first=True), is_point, torch.arange(max(clusters), device=device) < centres
-        )
+        is_centre = torch.arange(max(clusters), device=device) < centres
+        return cls(pad_sequence(list(points), batch_first=True), is_point, is_centre)
 
 
 Clustered = tuple[Tensor, Tensor]
@@ -63,7 +62,10 @@ def k_means(
     """
     if fitted_on is None:
         return _clustered(groups, clusters, generator)
-    some = [_some(points, fitted_on * k, generator) for points, k in zip(groups, clusters, strict=True)]
+    some = list(groups)
+    for g, (points, k) in enumerate(zip(groups, clusters, strict=True)):
+        if fitted_on * k < len(points):
+            some[g] = points[torch.randperm(len(points), generator=generator, device=points.device)[: fitted_on * k]]
     fitted = [centres for centres, _ in _clustered(some, clusters, generator)]
     return _clustered(groups, clusters, fitted)
 
@@ -130,12 +132,6 @@ def _first_centres(groups: Groups, generator: Generator) -> Tensor:
         distance = torch.minimum(distance, from_it) if chosen else from_it * groups.is_point
         chosen.append(centre)
     return torch.cat(chosen, 1)
-
-
-def _some(points: Tensor, number: int, generator: Generator) -> Tensor:
-    if number >= len(points):
-        return points
-    return points[torch.randperm(len(points), generator=generator, device=points.device)[:number]]
 
 
 def _batches(groups: Sequence[Tensor]) -> Iterator[list[int]]:

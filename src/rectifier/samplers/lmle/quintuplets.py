@@ -156,8 +156,10 @@ class QuintupletSampler(EpochSampler[list[int]]):
             anchors = _draw_anchors(own, self.total * rows.shape[2], generator)
             mined = []
             for group in anchors.split(self.candidates):
-                pool = self._pool(own, group, generator)
-                mined.append(_mine(features, clusters, group.to(device), pool.to(device)))
+                pool = self._pool(own, group, generator).to(device)  # it includes the anchors
+                within = clusters._replace(assigned=clusters.assigned[pool])
+                places = torch.searchsorted(pool, group.to(device))
+                mined.append(pool[mine_quintuplets(features[pool], within, places)])
             rows.copy_(torch.cat(mined, 1).view(ROLES, self.total, -1).transpose(0, 1))
         return plan.flatten(1).cpu()
 
@@ -182,10 +184,3 @@ def _draw_anchors(own: Tensor, count: int, generator: Generator) -> Tensor:
     if bool((own >= 0).any()):
         return balanced_anchors(own, count, generator)
     return torch.randint(len(own), (count,), generator=generator)  # no sample has the label, so none of its rows counts
-
-
-def _mine(features: Tensor, clusters: Clusters, anchors: Tensor, pool: Tensor) -> Tensor:
-    """Return the quintuplets ``(5, R)`` of the anchors within the pool, which includes the anchors."""
-    within = clusters._replace(assigned=clusters.assigned[pool])
-    found = mine_quintuplets(features[pool], within, torch.searchsorted(pool, anchors))
-    return pool[torch.stack(found[:ROLES])]
