@@ -17,7 +17,6 @@ import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_balanced_accuracy, class_counts
 from rectifier.evaluation.metrics.catalogue import METRICS
-from rectifier.evaluation.metrics.class_scores import ClassScores
 from rectifier.evaluation.metrics.ranking import (
     average_precision,
     calibration_error,
@@ -25,7 +24,7 @@ from rectifier.evaluation.metrics.ranking import (
     negative_log_likelihood,
     top_k_sensitivity,
 )
-from rectifier.evaluation.metrics.score import score
+from rectifier.evaluation.metrics.score import ClassScores, score
 from rectifier.evaluation.rows import as_rows, nest
 from rectifier.evaluation.rules.adjustment import prior_offsets
 from rectifier.labels.columns import argmax, softmax

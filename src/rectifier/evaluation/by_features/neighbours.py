@@ -57,12 +57,7 @@ def choose_k(
 ) -> int:
     """Return the k with the best class-balanced accuracy on these (validation) queries; ties go to the smaller k.
 
-    ``answers`` are the targets of the queries, the other arguments those of ``neighbour_scores``. Neighbours are
-    searched once for all ``ks``.
-
-    >>> references, targets = torch.tensor([[0.0], [1.0], [2.0], [2.1]]), torch.tensor([[0], [0], [0], [1]])
-    >>> choose_k(torch.tensor([[2.2], [0.1]]), torch.tensor([[0], [0]]), references, targets, (2,), ks=(1, 3))
-    3
+    ``answers`` are the targets of the queries. Neighbours are searched once for all ``ks``.
     """
     counted = torch.zeros(2, len(ks), sum(sizes), dtype=torch.int64, device=queries.device)
     chunks = _neighbours(queries, references, targets, sizes, max(ks))

@@ -69,9 +69,9 @@ class LogitAdjustment:
         counts: Counts,
         taus: Sequence[float] = TAUS,
     ) -> LogitAdjustment:
-        """Choose the tau with the best class-balanced accuracy on these (validation) logits; the first wins a tie.
+        """Choose the tau with the best class-balanced accuracy on validation; the first wins a tie.
 
-        ``counts`` are those of the training split.
+        ``logits`` and ``targets`` are those of validation, ``counts`` those of training.
         """
         tau = _best("taus", taus, lambda tau: prior_offsets(counts, tau), logits, targets, sizes)
         return cls(tau, prior_offsets(counts, tau))
@@ -103,9 +103,9 @@ class ThresholdAdjustment:
         counts: Counts,
         strengths: Sequence[float] = STRENGTHS,
     ) -> ThresholdAdjustment:
-        """Choose the strength with the best class-balanced accuracy on these (validation) logits; the first wins a tie.
+        """Choose the strength with the best class-balanced accuracy on validation; the first wins a tie.
 
-        ``counts`` are those of the training split.
+        ``logits`` and ``targets`` are those of validation, ``counts`` those of training.
         """
         strength = _best("strengths", strengths, lambda t: adjustment_offsets(counts, t), logits, targets, sizes)
         return cls(strength, adjustment_offsets(counts, strength))

@@ -230,7 +230,7 @@ def _label_facts(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         measures = {"ratio": found["ratio"], "ratio_nonempty": found["ratio_nonempty"], "omega": found["omega"]}
         rarest = min(candidates, key=train.__getitem__, default=None)
         facts[name] = {"name": name, "counts": train, **measures, "rarest": rarest}
-    return [dict(label) for _, label in worst_first(facts)]
+    return [label for _, label in worst_first(facts)]
 
 
 def _mean_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:

@@ -114,20 +114,18 @@ def _metric_rows(comparison: ComparisonResult) -> Iterator[Row]:
 
 
 def _label_rows(comparison: ComparisonResult) -> Iterator[Row]:
-    labels = ("label", "ratio", "ratio_nonempty", "omega")
-    yield ("rule", *labels, "metric", "class", "train_count", "is_rarest", "group", *_MEAN_COLUMNS)
+    measures = ("ratio", "ratio_nonempty", "omega")
+    means = ("value", "half_width", "difference", "difference_half_width", "seeds", "excludes_zero")
+    yield ("rule", "label", *measures, "metric", "class", "train_count", "is_rarest", "group", *means)
     for rule in COMPARED:
         for label in comparison.labels:
             name = label["name"]
-            facts = (rule, *(label[key] for key in ("name", *labels[1:])))
+            facts = (rule, name, *(label[measure] for measure in measures))
             for row in _mean_rows(comparison.label(rule, name)):
                 yield (*facts, BALANCED, None, None, None, *row)
             for member, count in label["counts"].items():
                 for row in _mean_rows(comparison.recall(rule, name, member)):
                     yield (*facts, "sensitivity", member, count, member == label["rarest"], *row)
-
-
-_MEAN_COLUMNS = ("value", "half_width", "difference", "difference_half_width", "seeds", "excludes_zero")
 
 
 def _mean_rows(result: Result) -> Iterator[Row]:
@@ -225,9 +223,9 @@ _NOTE = "Mean ± half-width of the 95 % Student interval over seeds; differences
 def _markdown(comparison: ComparisonResult, tables: Iterable[_TextTable]) -> Iterator[str]:
     from tabulate import tabulate  # type: ignore[import-untyped]
 
-    yield from (f"# {_escape_markdown(summary(comparison))}", "", _NOTE)
+    yield from (f"# {summary(comparison).translate(_MARKDOWN)}", "", _NOTE)
     for caption, rows in tables:
-        head, *body = [[_escape_markdown(cell) for cell in row] for row in rows]
+        head, *body = [[cell.translate(_MARKDOWN) for cell in row] for row in rows]
         aligned = ["left", *["right"] * (len(head) - 1)] if body else None
         yield from ("", f"## {caption}", "")
         yield tabulate(body, head, tablefmt="pipe", disable_numparse=True, colalign=aligned)
@@ -237,15 +235,15 @@ def _markdown(comparison: ComparisonResult, tables: Iterable[_TextTable]) -> Ite
         for rule in COMPARED:
             found = comparison.overall(rule, BALANCED)["differences"][name]
             shown = percent(found, signed=True)
-            yield f"- {_escape_markdown(name)}, {rule}: {shown} class-balanced accuracy, {verdict(found)}"
+            yield f"- {name.translate(_MARKDOWN)}, {rule}: {shown} class-balanced accuracy, {verdict(found)}"
 
 
 def _latex(caption: str, rows: Sequence[Sequence[str]]) -> str:
-    heads, *body = [" & ".join([_escape_latex(row[0]), *map(_latex_number, row[1:])]) + r" \\" for row in rows]
+    heads, *body = [" & ".join([row[0].translate(_LATEX), *map(_latex_number, row[1:])]) + r" \\" for row in rows]
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_escape_latex(caption)}}}",
+        rf"\caption{{{caption.translate(_LATEX)}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}",
         *(r"\toprule", heads, r"\midrule", *body, r"\bottomrule"),
         r"\end{tabular}",
@@ -270,16 +268,8 @@ _LATEX = str.maketrans(
 _NUMBER = re.compile(r"[+-]?[\d.]+( ± [\d.]+)?")
 
 
-def _escape_markdown(text: str) -> str:
-    return text.translate(_MARKDOWN)
-
-
-def _escape_latex(text: str) -> str:
-    return text.translate(_LATEX)
-
-
 def _latex_number(cell: str) -> str:
     if cell == "-":
         return "--"
     # Mathematics has a true minus sign; a name or a ratio is text.
-    return f"${cell.replace('±', chr(92) + 'pm')}$" if _NUMBER.fullmatch(cell) else _escape_latex(cell)
+    return f"${cell.replace('±', chr(92) + 'pm')}$" if _NUMBER.fullmatch(cell) else cell.translate(_LATEX)

@@ -6,6 +6,7 @@ with the square of the number of samples.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -94,13 +95,16 @@ def balanced_anchors(own: Tensor, count: int, generator: Generator | None = None
     _, group, samples = own.clamp(min=-1).unique(return_inverse=True, return_counts=True)
     missing = int(bool((own < 0).any()))  # the first group, if there
     classes = len(samples) - missing
-    shuffled = _permutation(len(own), own.device, generator)
+    if classes == 0:  # any samples will do: without the label, no row counts
+        return torch.randint(len(own), (count,), generator=generator)
+    permutation = partial(torch.randperm, generator=generator, device=own.device)
+    shuffled = permutation(len(own))
     order = shuffled[group[shuffled].argsort(stable=True)]  # class by class, each in random order
     begin = samples.cumsum(0) - samples
     turn = torch.arange(count, device=own.device)
-    drawn = _permutation(classes, own.device, generator)[turn % classes] + missing
+    drawn = permutation(classes)[turn % classes] + missing
     found = order[begin[drawn] + (turn // classes) % samples[drawn]]
-    return found[_permutation(count, own.device, generator)]
+    return found[permutation(count)]
 
 
 @torch.no_grad()
@@ -137,16 +141,9 @@ def _mine(features: Tensor, assigned: Tensor, own_class: Tensor, anchors: Tensor
     in_class = own_class[anchors, None] == own_class
     elsewhere = in_class & ~in_cluster
     other = ~in_class & (own_class >= 0)
-    roles = ((in_cluster, True), (elsewhere, False), (elsewhere, True), (other, False))
-    return tuple(_extreme(distances, eligible, farthest) for eligible, farthest in roles)
-
-
-def _extreme(distances: Tensor, eligible: Tensor, farthest: bool) -> Tensor:
-    """Return ``(R,)``: the place of the largest or smallest eligible distance of each row, -1 where there is none."""
-    signed = distances if farthest else -distances
-    place = signed.masked_fill(~eligible, float("-inf")).argmax(1)
-    return torch.where(eligible.any(1), place, -1)
-
-
-def _permutation(length: int, device: torch.device, generator: Generator | None) -> Tensor:
-    return torch.randperm(length, generator=generator, device=device)
+    nearness = -distances
+    found = []
+    for eligible, wanted in ((in_cluster, distances), (elsewhere, nearness), (elsewhere, distances), (other, nearness)):
+        place = wanted.masked_fill(~eligible, float("-inf")).argmax(1)
+        found.append(torch.where(eligible.any(1), place, -1))
+    return tuple(found)

@@ -50,15 +50,12 @@ class QuintupletSampler(EpochSampler[list[int]]):
     Several ranks must mine the same features, on the same kind of device. ``batches`` counts those of all ranks.
 
     Args:
-        targets: Targets of the samples, ``(N, A)``; negative where missing.
-        sizes: Number of classes of each label, or a LabelSpace; None is one label.
         quintuplets: R, at least one per label.
         batches: Batches of an epoch, over all ranks. By default as many as the samples fill, at least one per rank.
         size: Approximate number of samples in a cluster.
         candidates: Number of samples, equally from each class, in which the quintuplets of a label are searched. They
             are drawn for each group of as many anchors, in addition to these. So memory is bounded, and the work of an
             anchor does not grow with the data set. A smaller data set is searched whole.
-        common: Seed, num_replicas and rank, as for every sampler.
 
     >>> targets = torch.tensor([0] * 30 + [1] * 10)
     >>> sampler = QuintupletSampler(targets, quintuplets=4, batches=3)
@@ -153,7 +150,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64, device=device)
         for a, (own, (features, clusters)) in enumerate(zip(self._targets.unbind(1), found.by_label(), strict=True)):
             rows = plan[:, :, a :: self._labels]
-            anchors = _draw_anchors(own, self.total * rows.shape[2], generator)
+            anchors = balanced_anchors(own, self.total * rows.shape[2], generator)
             mined = []
             for group in anchors.split(self.candidates):
                 pool = self._pool(own, group, generator).to(device)  # it includes the anchors
@@ -167,7 +164,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         """Return the samples, in ascending order, in which the quintuplets of a label are searched."""
         if len(own) <= self.candidates:
             return torch.arange(len(own))
-        pool: Tensor = torch.cat([anchors, _draw_anchors(own, self.candidates, generator)]).unique()
+        pool: Tensor = torch.cat([anchors, balanced_anchors(own, self.candidates, generator)]).unique()
         return pool
 
     def _check(self, features: Tensor) -> None:
@@ -178,9 +175,3 @@ class QuintupletSampler(EpochSampler[list[int]]):
             check.fail("features", wanted, f"{features.dtype}, shape {tuple(features.shape)}")
         if not bool(features.isfinite().all()):
             check.fail("features", "finite", "NaN or infinity among them")
-
-
-def _draw_anchors(own: Tensor, count: int, generator: Generator) -> Tensor:
-    if bool((own >= 0).any()):
-        return balanced_anchors(own, count, generator)
-    return torch.randint(len(own), (count,), generator=generator)  # no sample has the label, so none of its rows counts
