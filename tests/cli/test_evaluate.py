@@ -23,7 +23,7 @@ def test_evaluate_gives_what_the_run_holds(photos: Photos) -> None:
     assert result.stderr == ""
     assert succeed("evaluate", photos.run).stdout == photos.result.stdout
     validation = succeed("evaluate", photos.run, "--part", "validation").stdout
-    assert validation.startswith("Validation")
+    assert validation.startswith("Metrics on validation")
     assert contents(photos.run) == before
 
 

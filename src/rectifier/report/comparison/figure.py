@@ -52,13 +52,11 @@ def _figure(width: float, height: float, title: str) -> Figure:
     return figure
 
 
-# Gain over the baseline: one bar for each group and label, class or bin.
-
-
 _Bar = tuple[str, dict[str, Difference]]  # its name, and the difference of every group
 
 
 def _draw_gains(comparison: ComparisonResult, rule: str) -> Figure:
+    """Draw one bar for each group and label, class or bin."""
     bars, order = _class_bars(comparison, rule) if len(comparison.labels) == 1 else _label_bars(comparison, rule)
     groups = comparison.others
     longest = max(len(name) for name, _ in bars)
@@ -133,9 +131,6 @@ def _percents(values: Iterable[float | None]) -> list[float]:
     return [math.nan if value is None else 100 * value for value in values]
 
 
-# Recall against class size.
-
-
 def _draw_sizes(comparison: ComparisonResult, rule: str) -> Figure:
     figure = _figure(8.0, 5.0, f"{summary(comparison)}, rule {rule}")
     axis = figure.subplots()
@@ -181,10 +176,8 @@ def _log_counts(axis: Axes) -> None:
     axis.xaxis.set_minor_formatter(NullFormatter())
 
 
-# Summary: means with intervals, a panel for each rule.
-
-
 def _draw_summary(comparison: ComparisonResult) -> Figure:
+    """Draw means with intervals, a panel for each rule."""
     names = [group.name for group in comparison.groups]
     figure = _figure(3.2 * len(COMPARED), 1.9 + 2 * max(0.32 * len(names), 0.9), summary(comparison))
     axes = figure.subplots(len(_SUMMARY), len(COMPARED), squeeze=False, sharex="row", sharey=True)
@@ -207,9 +200,6 @@ def _draw_dots(axis: Axes, comparison: ComparisonResult, result: Result) -> None
         axis.errorbar(mean, [place], xerr=half, color=colour, marker=marker, markersize=5, capsize=3)
         seeds = _percents(estimate["values"].values())
         axis.scatter(seeds, [place + 0.25] * len(seeds), s=8, color=colour, alpha=0.5, linewidths=0)
-
-
-# What all figures share.
 
 
 def _style(comparison: ComparisonResult, name: str) -> tuple[str, str, str]:
