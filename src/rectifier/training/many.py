@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,31 +132,22 @@ def train_together(
     _check_alike(specs)
     _check_folders(specs)
     title = title or group_name(specs)
-    if not _fits_together(specs, title, jobs):
-        half = len(specs) // 2
-        console.say(f"{len(specs)} runs do not fit into memory together: first {half}, then {len(specs) - half}.")
-        gc.collect()
-        # The first attempt may have changed the objectives.
-        fresh = None if jobs is None else [prepare(job.spec, job.data, job.normalisation) for job in jobs]
-        complaints = []
-        for number, part in enumerate((slice(half), slice(half, None)), 1):
-            try:
-                train_together(specs[part], title=f"{title}, part {number} of 2", jobs=fresh and fresh[part])
-            except FloatingPointError as error:
-                complaints.append(str(error))
-        if complaints:
-            raise FloatingPointError("\n".join(complaints))
+    with suppress(torch.OutOfMemoryError) if len(specs) > 1 else nullcontext():
+        return train_specs(specs, title, jobs)
+    half = len(specs) // 2
+    console.say(f"{len(specs)} runs do not fit into memory together: first {half}, then {len(specs) - half}.")
+    gc.collect()
+    # The first attempt may have changed the objectives.
+    fresh = None if jobs is None else [prepare(job.spec, job.data, job.normalisation) for job in jobs]
+    complaints = []
+    for number, part in enumerate((slice(half), slice(half, None)), 1):
+        try:
+            train_together(specs[part], title=f"{title}, part {number} of 2", jobs=fresh and fresh[part])
+        except FloatingPointError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise FloatingPointError("\n".join(complaints))
     return [Run.open(spec.folder) for spec in specs]
-
-
-def _fits_together(specs: Sequence[RunSpec], title: str, jobs: Sequence[Job] | None) -> bool:
-    try:
-        train_specs(specs, title, jobs)
-    except torch.OutOfMemoryError:
-        if len(specs) == 1:
-            raise
-        return False
-    return True
 
 
 def shared_settings(config: Config) -> dict[str, Any]:

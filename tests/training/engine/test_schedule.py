@@ -8,9 +8,21 @@ from itertools import pairwise
 
 import pytest
 
-from rectifier.training.engine.schedule import Schedule
+from rectifier.training.engine.options import Options
 
 KINDS = ("cosine", "step", "constant")
+
+
+class Schedule:
+    """The factor of the rate, with one step in each epoch."""
+
+    def __init__(
+        self, kind: str, total: int, warmup: int = 0, milestones: tuple[float, ...] = (), decay: float = 0.1
+    ) -> None:
+        self.options = Options(lr=1.0, schedule=kind, epochs=total, warmup=warmup, milestones=milestones, decay=decay)
+
+    def __call__(self, step: int) -> float:
+        return self.options.rate_at(step, 1)
 
 
 def slow(

@@ -47,7 +47,7 @@ def test_batches_count_within_an_epoch_and_steps_through_all() -> None:
         for window in (2, 2, 1):
             state.advance(window)
         assert (state.batch, state.step) == (5, 3 * epoch)
-        state.end_epoch({"loss": epoch}, [{"label": "colour"}, {"label": "striped"}])
+        state.end_epoch({"loss": epoch}, [{"epoch": epoch, "label": label} for label in ("colour", "striped")])
         assert (state.epoch, state.batch, state.step) == (epoch, 0, 3 * epoch)
     assert [row["loss"] for row in state.epochs] == [1, 2]
     assert [(row["epoch"], row["label"]) for row in state.labels] == [

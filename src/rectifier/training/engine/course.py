@@ -1,10 +1,11 @@
-"""Course: one training under way. ``loop.training`` runs it, ``fit`` drives one or several in turn."""
+"""Course: one training under way. ``fit`` drives one or several in turn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -12,15 +13,18 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from rectifier._base import check, console
-from rectifier.data.loader import Batch, Loader
+from rectifier.data.loader import Loader
 from rectifier.training.engine.devices import gather_all
 from rectifier.training.engine.lanes import Lane, OnlyLane
-from rectifier.training.engine.loop import training
 from rectifier.training.engine.options import Options
-from rectifier.training.engine.schedule import make_schedule
-from rectifier.training.engine.state import State
+from rectifier.training.engine.state import Row, State
 from rectifier.training.engine.step import EagerStep, fastest, make_optimizer
 from rectifier.training.engine.tally import Tally
+
+_REMEDY = (
+    "Training ends; the last good checkpoint is kept."
+    " A smaller learning rate (lr), clipped gradients (clip=1) or a warm-up (warmup=5) often help."
+)
 
 
 class Recorder(Protocol):
@@ -28,7 +32,7 @@ class Recorder(Protocol):
 
     def save_checkpoint(self, state: dict[str, Any]) -> None: ...
 
-    def save_epoch(self, state: State) -> None: ...
+    def save_epoch(self, row: Row, labels: list[Row]) -> None: ...
 
 
 @dataclass(eq=False)
@@ -54,8 +58,8 @@ class Course:
         self.wrapped, self.optimizer = self.fabric.setup(self.network, make_optimizer(self.network, self.options))
         self.tally = Tally(len(self.labels), self.fabric.device)
         self.batches = len(self.loader)
-        self._schedule = make_schedule(self.options, self.batches)
-        self._loop = training(self)
+        self._steps = -(-self.batches // self.options.accumulate)  # of an epoch
+        self._loop = self._training()
 
     @property
     def is_over(self) -> bool:
@@ -78,7 +82,8 @@ class Course:
         """Restore the state, and make sure that a good checkpoint exists."""
         with self.lane.turn():
             self._restore()
-            steps = {part: self._schedule.total * alike for part, alike in self.lane.alike.items()}
+            total = self.options.epochs * self._steps
+            steps = {part: total * alike for part, alike in self.lane.alike.items()}
             trained = (self.network, self.wrapped, self.optimizer, self.objective, self.tally)
             self.step = fastest(EagerStep(self.fabric, *trained, self.mixing, self.options.clip), self.options, steps)
             if not self.state.saved:
@@ -90,10 +95,24 @@ class Course:
         with self.lane.turn():
             next(self._loop)
 
-    # What the loop calls, in this course's lane.
+    def _training(self) -> Iterator[None]:
+        """Train from the state to the end. At each pause another training can take its turn."""
+        state = self.state
+        while not self.is_over:
+            self._start_epoch()
+            batches = iter(self.loader)
+            while window := list(islice(batches, self.options.accumulate)):
+                self.step(window, self.options.rate_at(state.step, self._steps))
+                state.advance(len(window))
+                yield  # the caller checks the loss, saves, or stops
+            number = state.epoch + 1
+            due = number % self.options.validate_every == 0 or number == self.options.epochs
+            validated = self.validation() if self.validation is not None and due else None
+            yield  # every training starts its validation before any waits for a score
+            self._end_epoch(None if validated is None else float(validated))
+            yield
 
-    def windows(self) -> Iterator[list[Batch]]:
-        """Start or resume the current epoch, and return its batches in windows: one step is made for each window."""
+    def _start_epoch(self) -> None:
         epoch = self.state.epoch
         set_progress: Any = getattr(self.objective, "set_progress", None)
         if set_progress is not None:  # not every objective changes during training
@@ -101,32 +120,21 @@ class Course:
         if self.before_epoch is not None and self.state.batch == 0:
             self.before_epoch(epoch)
         self.loader.set_epoch(epoch, skip=self.state.batch)
-        return _windows(self.loader, self.batches - self.state.batch, self.options.accumulate)
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        return self.options.lr * self._schedule(step)
-
-    def validate(self) -> Tensor | None:
-        """Start a validation if it is due. ``end_epoch`` reads the score."""
-        number = self.state.epoch + 1
-        if self.validation is None or (number % self.options.validate_every and number != self.options.epochs):
-            return None
-        return self.validation()
-
-    def end_epoch(self, validated: Tensor | None) -> None:
+    def _end_epoch(self, score: float | None) -> None:
         """Record the epoch, and keep its weights if it is the best."""
-        score = None if validated is None else float(validated)
-        number, rate = self.state.epoch + 1, self.rate(self.state.step - 1)
-        row = {"epoch": number, "step": self.state.step, "lr": rate, **self.tally.means(), "validation": score}
-        self.state.end_epoch(row, self.tally.by_label(self.labels))
-        if score is not None and (number - 1) / self.options.epochs >= self.options.choose_from:
-            self.state.judge(score, self.network, keep_last=self.options.select == "last")
-        elif self.validation is None and number == self.options.epochs:
-            self.state.keep(self.network)
+        state, options, number = self.state, self.options, self.state.epoch + 1
+        rate = options.rate_at(state.step - 1, self._steps)
+        row = {"epoch": number, "step": state.step, "lr": rate, **self.tally.means(), "validation": score}
+        labels = [{"epoch": number, **label} for label in self.tally.by_label(self.labels)]
+        state.end_epoch(row, labels)
+        if score is not None and (number - 1) / options.epochs >= options.choose_from:
+            state.judge(score, self.network, keep_last=options.select == "last")
+        elif self.validation is None and number == options.epochs:
+            state.keep(self.network)
         self.tally.reset()
         if self.recorder is not None:
-            self.recorder.save_epoch(self.state)
+            self.recorder.save_epoch(row, labels)
 
     # What the driver asks between two steps.
 
@@ -135,16 +143,18 @@ class Course:
         with self.lane.turn():
             return self.tally.means()
 
-    def complaint(self, weights: bool) -> str | None:
-        """Say which loss is not finite, or that the weights are not. Nothing may be saved after that."""
+    def complaint(self) -> str | None:
+        """Say which loss is not finite, or after an epoch that the weights are not. Then nothing may be saved."""
         with self.lane.turn():
             bad, where = self.tally.first_bad(), f"epoch {self.state.epoch + 1}"
             if bad is not None:
                 self.loader.set_epoch(self.state.epoch)
                 ids = ", ".join(self.ids(self.loader.positions(bad))[:3])
-                return f"The loss is not finite in batch {bad + 1} of {where} (images {ids}, ...)."
-            if weights and not _all_finite(self.network.parameters()):
-                return f"The weights are not finite in {where}."
+                return (
+                    f"{self.name}: The loss is not finite in batch {bad + 1} of {where} (images {ids}, ...). {_REMEDY}"
+                )
+            if self.is_epoch_over and not _all_finite(self.network.parameters()):
+                return f"{self.name}: The weights are not finite in {where}. {_REMEDY}"
         return None
 
     def save(self) -> None:
@@ -186,16 +196,6 @@ class Course:
         else:
             before = check.amount(len(saved["random"]), "process")
             console.say(f"The run started on {before}. Its random masks (dropout) will differ from an unbroken run's.")
-
-
-def _windows(batches: Iterable[Batch], count: int, length: int) -> Iterator[list[Batch]]:
-    """Yield batches in groups of ``length``, whose gradients become one step; the last group may be shorter."""
-    window: list[Batch] = []
-    for number, batch in enumerate(batches, start=1):
-        window.append(batch)
-        if len(window) == length or number == count:
-            yield window
-            window = []
 
 
 def _all_finite(weights: Iterable[Tensor]) -> bool:

@@ -25,7 +25,8 @@ def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) ->
     """
     saved_at = time.monotonic()
     failed: dict[Course, str] = {}
-    with Interrupt() as interrupt, Display(courses) as display:
+    with Interrupt() as interrupt, console.progress() as bar:
+        display = Display(courses, bar)
         for course in courses:
             course.start()
         while active := [course for course in courses if not (course.is_over or course in failed)]:
@@ -37,7 +38,8 @@ def fit(fabric: Fabric, courses: Sequence[Course], checkpoint_seconds: float) ->
             ask = fabric.world_size == 1 or bool(ended) or active[0].state.step % _ASK_EVERY == 0
             stop, save = _agreed(fabric, interrupt.signal, due) if ask else (0, False)
             check_all = stop or save or display.is_due() or fabric.device.type == "cpu"
-            wrong = _complaints(active if check_all else ended)
+            looked_at = active if check_all else ended
+            wrong = {course: text for course in looked_at if (text := course.complaint())}
             for complaint in wrong.values():
                 if fabric.world_size > 1:  # other processes must not wait for this one
                     raise FloatingPointError(complaint)
@@ -82,15 +84,3 @@ def _end_epochs(courses: Sequence[Course]) -> None:
     for course in courses:
         if course.is_over:
             course.save()
-
-
-def _complaints(courses: Sequence[Course]) -> dict[Course, str]:
-    """Return what is wrong with courses whose loss or weights are not finite; weights are checked after each epoch."""
-    found = {course: course.complaint(weights=course.is_epoch_over) for course in courses}
-    return {course: f"{course.name}: {text} {_REMEDY}" for course, text in found.items() if text is not None}
-
-
-_REMEDY = (
-    "Training ends; the last good checkpoint is kept."
-    " A smaller learning rate (lr), clipped gradients (clip=1) or a warm-up (warmup=5) often help."
-)

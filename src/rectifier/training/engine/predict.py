@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -26,11 +25,15 @@ def shard(samples: int, fabric: Fabric) -> range:
 def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Output]]:
     """Yield each batch with the output of the network, which is in evaluation mode meanwhile."""
     dtype = next(network.parameters()).dtype  # float64, if training was
-    with _evaluating(network):
+    was_training = network.training
+    network.eval()
+    try:
         for batch in batches:
             with fabric.autocast():
                 found = network(batch.images.to(dtype))
             yield batch, Output(found.logits.float(), found.features.float())
+    finally:
+        network.train(was_training)
 
 
 class Validation:
@@ -73,23 +76,13 @@ def predict(
     fabric: Fabric, network: nn.Module, batches: Iterable[Batch], with_features: bool = True
 ) -> tuple[Tensor, Tensor | None]:
     """Return logits ``(N, K)`` and features of all samples in their order, on the CPU of every process."""
-    found: dict[str, list[Tensor]] = {"positions": [], "logits": [], **({"features": []} if with_features else {})}
+    names = ("positions", "logits", "features") if with_features else ("positions", "logits")
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
     for batch, output in outputs(fabric, network, batches):
-        parts = {"positions": batch.positions, "logits": output.logits, "features": output.features}
-        for name, tensors in found.items():
-            tensors.append(parts[name].cpu())
+        for name, tensor in zip(names, (batch.positions, *output), strict=False):
+            found[name].append(tensor.cpu())
     joined = {name: torch.cat(tensors) for name, tensors in found.items() if tensors}
     everyone = [each for each in gather_all(fabric, joined) if each]  # a process may have no sample
-    whole = {name: torch.cat([each[name] for each in everyone]) for name in everyone[0]}
-    order = whole.pop("positions").argsort()
-    return whole["logits"][order], whole["features"][order] if with_features else None
-
-
-@contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    was_training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(was_training)
+    positions, logits, *features = (torch.cat([each[name] for each in everyone]) for name in names)
+    order = positions.argsort()
+    return logits[order], features[0][order] if features else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from itertools import takewhile
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,11 +32,7 @@ class State:
     def end_epoch(self, row: Row, labels: list[Row]) -> None:
         self.epoch, self.batch = self.epoch + 1, 0
         self.epochs.append(row)
-        self.labels += [{"epoch": self.epoch, **label} for label in labels]
-
-    def last_labels(self) -> list[Row]:
-        """Return the label rows of the last epoch, without reading all others."""
-        return list(takewhile(lambda row: row["epoch"] == self.epoch, reversed(self.labels)))[::-1]
+        self.labels += labels
 
     def judge(self, score: float, network: nn.Module, keep_last: bool = False) -> None:
         """Keep these weights if their validation score is the best so far; of equal scores the first wins."""

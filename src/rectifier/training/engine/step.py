@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -13,7 +14,6 @@ from torch._dynamo.exc import TorchDynamoException  # the compiler has no public
 from rectifier._base import console
 from rectifier.data.loader import Batch
 from rectifier.training.engine.graphs import Graphs, first_line
-from rectifier.training.engine.loop import take_step
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.tally import Tally
 
@@ -45,6 +45,7 @@ def set_rate(optimizer: Any, rate: float) -> None:
             group["lr"] = rate
 
 
+@dataclass(eq=False)
 class EagerStep:
     """A step kernel by kernel, which changes the weights of ``network``.
 
@@ -52,20 +53,17 @@ class EagerStep:
     images, and gives the objective the ``partner``: the other's labels and their share.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        wrapped: Any,
-        optimizer: Any,
-        objective: nn.Module,
-        tally: Tally,
-        mixing: nn.Module | None = None,
-        clip: float | None = None,
-    ) -> None:
-        self.fabric, self.network, self.wrapped, self.optimizer = fabric, network, wrapped, optimizer
-        self.objective, self.tally, self.mixing, self.clip = objective, tally, mixing, clip
-        self.forward: Callable[[Tensor], Any] = wrapped
+    fabric: Fabric
+    network: nn.Module
+    wrapped: Any
+    optimizer: Any
+    objective: nn.Module
+    tally: Tally
+    mixing: nn.Module | None = None
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        self.forward: Callable[[Tensor], Any] = self.wrapped
         self.loss = _counted_loss
 
     def compile(self, parts: Collection[str]) -> None:
@@ -93,15 +91,18 @@ class EagerStep:
         self.tally.count(len(window))
 
     def run(self, window: list[Batch]) -> None:
-        """Do the work of a step on the device, and nothing else."""
-        take_step(self, window)
-
-    def mixed(self, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
-        """Return the images of a batch, mixed if the method mixes, and what the objective must know about that."""
-        if self.mixing is None:
-            return batch.images, {}
-        images, partner = self.mixing(batch.images, batch.targets)
-        return images, {"partner": partner}
+        """Do the work of a step. Only the device works here, so a CUDA graph can capture it."""
+        self.optimizer.zero_grad()
+        for batch in window:
+            with self.fabric.no_backward_sync(self.wrapped, enabled=batch is not window[-1]):
+                images, more = batch.images, {}
+                if self.mixing is not None:
+                    images, more["partner"] = self.mixing(images, batch.targets)
+                loss = self.loss(self.objective, self.tally, self.forward(images), batch.targets, more)
+                self.fabric.backward(loss if len(window) == 1 else loss / len(window))
+        if self.clip is not None:
+            self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=self.clip, error_if_nonfinite=False)
+        self.optimizer.step()
 
 
 class CapturedStep:
