@@ -99,24 +99,20 @@ def validate_before_training(specs: Sequence[RunSpec]) -> dict[Path, Job]:
 def _train_group(group: Sequence[RunSpec], title: str, jobs: Mapping[Path, Job]) -> None:
     """Train or resume the runs of a group. A run that another process trains is waited for."""
     while missing := [run for run in group if not Run(run.folder).is_finished]:
+        first, *others = missing
+        known = [jobs[run.folder] for run in missing if run.folder in jobs]
         try:
-            _train_now(missing, title, jobs)
-            break
+            if others:
+                train_together(missing, title=title, jobs=known if len(known) == len(missing) else None)
+            elif (first.folder / "config.json").is_file():
+                resume(first.folder, title=title, job=jobs.get(first.folder))
+            else:
+                train(first.config, first.folder, title=title, job=jobs.get(first.folder))
+            return
         except BusyError as busy:
             console.say(f"{busy} Waiting for it.")
             with claimed(busy.folder, wait=True):
                 pass
-
-
-def _train_now(runs: Sequence[RunSpec], title: str, jobs: Mapping[Path, Job]) -> None:
-    first, *others = runs
-    if others:
-        known = [jobs[run.folder] for run in runs if run.folder in jobs]
-        train_together(runs, title=title, jobs=known if len(known) == len(runs) else None)
-    elif (first.folder / "config.json").is_file():
-        resume(first.folder, title=title, job=jobs.get(first.folder))
-    else:
-        train(first.config, first.folder, title=title, job=jobs.get(first.folder))
 
 
 def train_together(
@@ -129,8 +125,7 @@ def train_together(
     """
     if jobs is None:  # else their configs are checked
         specs = [replace(spec, config=spec.config.anchored()) for spec in specs]
-    _check_alike(specs)
-    _check_folders(specs)
+    _check(specs)
     title = title or group_name(specs)
     with suppress(torch.OutOfMemoryError) if len(specs) > 1 else nullcontext():
         return train_specs(specs, title, jobs)
@@ -173,22 +168,17 @@ def _why_never_together(config: Config) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _check_alike(specs: Sequence[RunSpec]) -> None:
-    """Refuse runs that cannot be trained side by side."""
+def _check(specs: Sequence[RunSpec]) -> None:
+    """Refuse runs that cannot be trained side by side, and folders that are shared or hold another run."""
     if not specs:
         check.fail("runs that are trained together", "at least one", "none")
     first, *others = [spec.config for spec in specs]
     common = shared_settings(first)
     for other in others:
-        settings = shared_settings(other)
-        if differ := [key for key, value in common.items() if settings[key] != value]:
+        if differ := [key for key, value in shared_settings(other).items() if common[key] != value]:
             raise ValueError(f"Runs that are trained together must have the same {', '.join(differ)}.")
         if reason := _why_never_together(first) or _why_never_together(other):
             raise ValueError(f"These runs cannot be trained together: {reason}.")
-
-
-def _check_folders(specs: Sequence[RunSpec]) -> None:
-    """Refuse a folder that two runs would share, or that holds another run."""
     folders = [spec.folder.resolve() for spec in specs]
     for spec, folder in zip(specs, folders, strict=True):
         if folders.count(folder) > 1:
