@@ -152,20 +152,19 @@ def shared_settings(config: Config) -> dict[str, Any]:
 
 def why_not_together(config: Config) -> str | None:
     """Say why a run is not trained side by side with others, or None."""
-    reasons = {
-        "training side by side is faster only on a GPU": accelerator_of(engine_options(config)) != "cuda",
-        "steps are not captured": config.step == "eager" or config.precision == "16",
-    }
-    return _why_never_together(config) or next((reason for reason, holds in reasons.items() if holds), None)
+    if reason := _why_never_together(config):
+        return reason
+    if accelerator_of(engine_options(config)) != "cuda":
+        return "training side by side is faster only on a GPU"
+    return "steps are not captured" if config.step == "eager" or config.precision == "16" else None
 
 
 def _why_never_together(config: Config) -> str | None:
-    reasons = {
-        "each run has several devices of its own": config.devices * config.nodes > 1,
-        "each seed has a split of its own": config.resplit,
-        f"{config.method} trains no network": find_method(config.method).features is not None,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    if config.devices * config.nodes > 1:
+        return "each run has several devices of its own"
+    if config.resplit:
+        return "each seed has a split of its own"
+    return None if find_method(config.method).features is None else f"{config.method} trains no network"
 
 
 def _check(specs: Sequence[RunSpec]) -> None:
@@ -204,23 +203,18 @@ def _side_by_side(missing: Sequence[RunSpec], together: int | None) -> list[list
     if together is not None and not check.is_count(together):
         check.fail("together", "a positive integer", repr(together))
     alike: dict[str, list[RunSpec]] = {}
-    reasons: dict[str, None] = {}
-    for run in missing:
-        reason = why_not_together(run.config)
-        if reason is not None:
-            reasons[reason] = None
+    reasons = [why_not_together(run.config) for run in missing]
+    for run, reason in zip(missing, reasons, strict=True):
         alike.setdefault(str(run.folder) if reason else repr(shared_settings(run.config)), []).append(run)
     if (together or 0) > 1 and len(missing) > 1:
-        for reason in reasons:
+        for reason in filter(None, dict.fromkeys(reasons)):
             console.say(f"Runs are trained one after another: {reason}.")
-    return [group for runs in alike.values() for group in _even_groups(runs, together or TOGETHER)]
-
-
-def _even_groups(runs: list[RunSpec], largest: int) -> Iterator[list[RunSpec]]:
-    """Yield groups of about the same size: ten runs, at most eight at a time, become two groups of five."""
-    groups = -(-len(runs) // largest)
-    for i in range(groups):
-        yield runs[i * len(runs) // groups : (i + 1) * len(runs) // groups]
+    largest = together or TOGETHER
+    groups = []
+    for runs in alike.values():
+        count = -(-len(runs) // largest)  # of about the same size: ten runs, at most eight at a time, are five and five
+        groups += [runs[i * len(runs) // count : (i + 1) * len(runs) // count] for i in range(count)]
+    return groups
 
 
 def group_name(group: Sequence[RunSpec]) -> str:

@@ -68,10 +68,8 @@ def _alike(configs: Sequence[Config]) -> list[dict[str, int]]:
     """
     losses = [{**config.as_dict(), "seed": 0} for config in configs]
     networks = [(one.network, one.network_options, one.size, one.batch_size) for one in configs]
-    return [
-        {"network": networks.count(network), "loss": losses.count(loss)}
-        for network, loss in zip(networks, losses, strict=True)
-    ]
+    both = zip(networks, losses, strict=True)
+    return [{"network": networks.count(network), "loss": losses.count(loss)} for network, loss in both]
 
 
 def retrain_classifiers(fabric: Fabric, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:

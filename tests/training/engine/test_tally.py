@@ -11,7 +11,7 @@ import torch
 
 from rectifier.losses.objective import LossParts
 from rectifier.losses.rectified_cross_entropy import RectifiedCrossEntropy
-from rectifier.training.engine.tally import TERMS, Tally
+from rectifier.training.engine.state import TERMS, Tally
 
 CPU = torch.device("cpu")
 NAMES = ("colour", "striped", "sleeve")

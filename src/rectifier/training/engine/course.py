@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from lightning.fabric import Fabric
@@ -17,22 +17,13 @@ from rectifier.data.loader import Loader
 from rectifier.training.engine.devices import gather_all
 from rectifier.training.engine.lanes import Lane, OnlyLane
 from rectifier.training.engine.options import Options
-from rectifier.training.engine.state import Row, State
+from rectifier.training.engine.state import State, Tally
 from rectifier.training.engine.step import EagerStep, fastest, make_optimizer
-from rectifier.training.engine.tally import Tally
 
 _REMEDY = (
     "Training ends; the last good checkpoint is kept."
     " A smaller learning rate (lr), clipped gradients (clip=1) or a warm-up (warmup=5) often help."
 )
-
-
-class Recorder(Protocol):
-    """Saves the traces of a training."""
-
-    def save_checkpoint(self, state: dict[str, Any]) -> None: ...
-
-    def save_epoch(self, row: Row, labels: list[Row]) -> None: ...
 
 
 @dataclass(eq=False)
@@ -48,7 +39,7 @@ class Course:
     labels: tuple[str, ...]
     ids: Callable[[Tensor], list[str]]  # gives the names of the samples at some positions
     state: State
-    recorder: Recorder | None = None  # None in processes that do not write
+    recorder: Any = None  # has save_checkpoint and save_epoch; None in processes that do not write
     lane: Lane | OnlyLane = field(default_factory=OnlyLane)
     mixing: nn.Module | None = None
     validation: Callable[[], Tensor] | None = None  # gives a score; without it the last epoch is chosen
@@ -63,7 +54,8 @@ class Course:
 
     @property
     def is_over(self) -> bool:
-        return self.state.epoch >= self.options.epochs or self.state.is_over(self.options.patience)
+        patience = self.options.patience
+        return self.state.epoch >= self.options.epochs or (patience is not None and self.state.waited >= patience)
 
     @property
     def is_epoch_over(self) -> bool:
@@ -86,9 +78,9 @@ class Course:
             steps = {part: total * alike for part, alike in self.lane.alike.items()}
             trained = (self.network, self.wrapped, self.optimizer, self.objective, self.tally)
             self.step = fastest(EagerStep(self.fabric, *trained, self.mixing, self.options.clip), self.options, steps)
-            if not self.state.saved:
-                self._save()
             self.wrapped.train()
+        if not self.state.saved:
+            self.save()
 
     def advance(self) -> None:
         """Run the training loop to its next pause: a step, the start of a validation, or the end of an epoch."""
@@ -136,8 +128,6 @@ class Course:
         if self.recorder is not None:
             self.recorder.save_epoch(row, labels)
 
-    # What the driver asks between two steps.
-
     def means(self) -> dict[str, float]:
         """Return the loss and its parts in the current epoch. Waits for the device."""
         with self.lane.turn():
@@ -150,34 +140,32 @@ class Course:
             if bad is not None:
                 self.loader.set_epoch(self.state.epoch)
                 ids = ", ".join(self.ids(self.loader.positions(bad))[:3])
-                return (
-                    f"{self.name}: The loss is not finite in batch {bad + 1} of {where} (images {ids}, ...). {_REMEDY}"
-                )
-            if self.is_epoch_over and not _all_finite(self.network.parameters()):
-                return f"{self.name}: The weights are not finite in {where}. {_REMEDY}"
-        return None
+                where = f"batch {bad + 1} of {where} (images {ids}, ...)"
+                return f"{self.name}: The loss is not finite in {where}. {_REMEDY}"
+            if not self.is_epoch_over:
+                return None
+            # NaN is the largest. A few kernels for all weights, and one wait for the device.
+            largest = torch.nn.utils.get_total_norm(self.network.parameters(), norm_type=math.inf)
+            return None if largest.isfinite() else f"{self.name}: The weights are not finite in {where}. {_REMEDY}"
 
     def save(self) -> None:
         with self.lane.turn():
-            self._save()
-
-    def _save(self) -> None:
-        random = _random_states(self.fabric)
-        sampler_state = getattr(self.loader.sampler, "state", None)  # most samplers have only a seed and an epoch
-        if self.recorder is not None:
-            self.recorder.save_checkpoint(
-                {
-                    **self.state.as_dict(),
-                    "network": self.network.state_dict(),
-                    "optimizer": self.optimizer.state_dict(),
-                    "objective": self.objective.state_dict(),
-                    "sampler": sampler_state() if callable(sampler_state) else {},
-                    "precision": self.fabric.strategy.precision.state_dict(),
-                    "tally": self.tally.state(),
-                    "random": random,
-                }
-            )
-        self.state.saved = {"step": self.state.step}
+            random = _random_states(self.fabric)
+            sampler_state = getattr(self.loader.sampler, "state", None)  # most samplers have only a seed and an epoch
+            if self.recorder is not None:
+                self.recorder.save_checkpoint(
+                    {
+                        **self.state.as_dict(),
+                        "network": self.network.state_dict(),
+                        "optimizer": self.optimizer.state_dict(),
+                        "objective": self.objective.state_dict(),
+                        "sampler": sampler_state() if callable(sampler_state) else {},
+                        "precision": self.fabric.strategy.precision.state_dict(),
+                        "tally": self.tally.state(),
+                        "random": random,
+                    }
+                )
+            self.state.saved = {"step": self.state.step}
 
     def _restore(self) -> None:
         saved, fabric = self.state.saved, self.fabric
@@ -196,11 +184,6 @@ class Course:
         else:
             before = check.amount(len(saved["random"]), "process")
             console.say(f"The run started on {before}. Its random masks (dropout) will differ from an unbroken run's.")
-
-
-def _all_finite(weights: Iterable[Tensor]) -> bool:
-    # NaN is the largest. A few kernels for all weights, and one wait for the device.
-    return bool(torch.nn.utils.get_total_norm(weights, norm_type=math.inf).isfinite())
 
 
 def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:

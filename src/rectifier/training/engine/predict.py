@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -36,40 +37,39 @@ def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Ite
         network.train(was_training)
 
 
+@dataclass(eq=False)
 class Validation:
     """The class-balanced accuracy of a network over all processes, with ``offsets`` ``(K,)`` added to its logits.
 
     A call returns a tensor and does not wait for the device. ``captured`` replays each batch as a CUDA graph.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        batches: Iterable[Batch],
-        sizes: tuple[int, ...],
-        offsets: Tensor,
-        captured: bool = False,
-    ) -> None:
-        self._fabric, self._network, self._batches, self._sizes = fabric, network, batches, sizes
-        self._offsets = offsets.to(fabric.device)
-        self._counts = torch.zeros(2, sum(sizes), dtype=torch.int64, device=fabric.device)
+    fabric: Fabric
+    network: nn.Module
+    batches: Iterable[Batch]
+    sizes: tuple[int, ...]
+    offsets: Tensor
+    captured: bool = False
+
+    def __post_init__(self) -> None:
+        self.offsets = self.offsets.to(self.fabric.device)
+        self._counts = torch.zeros(2, sum(self.sizes), dtype=torch.int64, device=self.fabric.device)
         self._work: Work = self._count
-        if captured:
+        if self.captured:
             self._work = Graphs(self._count, "Validation", lambda: {"counts": self._counts}, may_give_up=True)
 
     def __call__(self) -> Tensor:
         self._counts.zero_()
-        for batch in self._batches:
+        for batch in self.batches:
             self._work([batch])
-        if self._fabric.world_size > 1:
+        if self.fabric.world_size > 1:
             dist.all_reduce(self._counts)
         correct, total = self._counts
-        return balanced_mean(correct, total, self._sizes)
+        return balanced_mean(correct, total, self.sizes)
 
     def _count(self, batches: list[Batch]) -> None:
-        for batch, output in outputs(self._fabric, self._network, batches):
-            self._counts += torch.stack(count_correct(output.logits + self._offsets, batch.targets, self._sizes))
+        for batch, output in outputs(self.fabric, self.network, batches):
+            self._counts += torch.stack(count_correct(output.logits + self.offsets, batch.targets, self.sizes))
 
 
 def predict(

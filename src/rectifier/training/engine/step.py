@@ -15,7 +15,7 @@ from rectifier._base import console
 from rectifier.data.loader import Batch
 from rectifier.training.engine.graphs import Graphs, first_line
 from rectifier.training.engine.options import Options
-from rectifier.training.engine.tally import Tally
+from rectifier.training.engine.state import Tally
 
 COMPILE_FROM = {"network": 50_000, "loss": 100_000}
 """Steps, of all trainings that share the compiled part, from which on compiling saves time."""
@@ -134,13 +134,9 @@ class CapturedStep:
         return detached | self._step.tally.tensors()
 
 
-class CompilerError(ValueError):
-    """The machine cannot compile the step. A run can be resumed with ``step="eager"`` or ``step="captured"``."""
-
-
 def _cannot_compile(error: Exception) -> NoReturn:
     remedy = "step='eager' and step='captured' need no compiler, also when the run is resumed."
-    raise CompilerError(f"This machine cannot compile the step: {first_line(error)}. {remedy}")
+    raise ValueError(f"This machine cannot compile the step: {first_line(error)}. {remedy}")
 
 
 def fastest(step: EagerStep, options: Options, steps: Mapping[str, int]) -> EagerStep | CapturedStep:
