@@ -71,13 +71,11 @@ def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> Ite
     Each has its own process: threads would wait for each other at thousands of small steps.
     """
     work = [(own, job.counts, job.config.method) for job, own in zip(jobs, found, strict=True)]
-    if len(work) < 2 or max(part.logits.numel() for own in found for part in own.values()) < SCORED_APART:
-        yield from (score_predictions(*one) for one in work)
-        return
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
+    large = any(part.logits.numel() >= SCORED_APART for own in found for part in own.values())
     # A generator, so that each run is saved as soon as it is scored.
-    workers = Parallel(min(len(work), available_cores()), return_as="generator")
+    workers = Parallel(min(len(work), available_cores()) if large else 1, return_as="generator")
     yield from workers(delayed(score_predictions)(*one) for one in work)
 
 

@@ -40,11 +40,8 @@ class FilesOnDemand:
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), unreadable={})
 
     def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
-        pixels = np.empty((len(index), *self.shape), np.uint8) if out is None else out
         with ThreadPoolExecutor(available_cores(), "rectifier-decode") as threads:
-            for row, image in enumerate(threads.map(self._decode, index.tolist())):
-                pixels[row] = image
-        return pixels
+            return np.stack(list(threads.map(self._decode, index.tolist())), out=out)
 
     def _decode(self, position: int) -> Pixels:
         try:

@@ -5,8 +5,6 @@ New images are processed like the run's own: the same decoding, the same loader,
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ from rectifier.training.engine.options import Options
 from rectifier.training.engine.predict import outputs
 from rectifier.training.image_files import FilesOnDemand, find_images
 from rectifier.training.job import network_of
+from rectifier.training.run.curves import as_csv
 from rectifier.training.run.folder import Run
 
 
@@ -66,21 +65,17 @@ class PredictionTable:
 
     def rows(self) -> list[dict[str, str]]:
         """Return the rows of the table as text, one per image; the cells of an unreadable image are blank."""
-        rows = []
+        header, rows = self.columns, []
         for image, classes, shares in zip(self.images, self.classes.tolist(), self.probabilities.tolist(), strict=True):
             cells = [image]
             for names, k, share in zip(self.space.classes, classes, shares, strict=True):
                 cells += ["", ""] if k < 0 else [names[k], f"{share:.6f}"]
-            rows.append(dict(zip(self.columns, cells, strict=True)))
+            rows.append(dict(zip(header, cells, strict=True)))
         return rows
 
     def text(self) -> str:
         """Return the table as CSV."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows())
-        return text.getvalue()
+        return as_csv(self.rows())
 
     def write(self, path: str | Path) -> None:
         """Write the table as CSV, atomically. Cells that start with = stay as they are."""
@@ -121,18 +116,14 @@ def predict_images(
             of the rule. The rule still decides the class.
     """
     run = Run.open(run)
-    check.raise_all(
-        [
-            check.choice("device", device, SETTINGS["accelerator"].choices),
-            check.that("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
-        ]
-    )
+    known = SETTINGS["accelerator"].choices
+    check.raise_all([check.choice("device", device, known), check.count("batch_size", batch_size)])
     rules = run.rules
     name, why = rules["preferred"] if rule is None else rule, "as requested"
     check.raise_all([check.choice("rule", name, tuple(rules["offsets"]))])
     if rule is None:
-        balanced = 100 * rules["validation"][name]
-        why = f"preferred by validation, with a class-balanced accuracy of {balanced:.1f} %"
+        score = 100 * rules["validation"][name]
+        why = f"preferred by validation, with a class-balanced accuracy of {score:.1f} %"
     named = find_images(images, root, run.config.data_options.get("image"))
     height, width, channels = run.data["shape"]
     files = FilesOnDemand(tuple(path for _, path in named), (height, width, channels), run.data["fit"])

@@ -42,13 +42,12 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
     The networks end with the weights of the chosen epoch. Return the jobs that finished, and the errors of the others.
     """
     held_out = jobs[0].held_out(fabric, "validation")
-    alike = _alike([job.config for job in jobs])
+    courses = []
     with ExitStack() as recorders:
-        courses = []
-        for job, like in zip(jobs, alike, strict=True):
+        for job, alike in zip(jobs, _alike([job.config for job in jobs]), strict=True):
             course = make_course(fabric, job, held_out, profile)
             if len(jobs) > 1:
-                course.lane = Lane(fabric.device, job.seed(fabric), like)
+                course.lane = Lane(fabric.device, job.seed(fabric), alike)
             if fabric.is_global_zero:
                 course.recorder = recorders.enter_context(closing(_Recorder(job, course.state)))
             courses.append(course)
@@ -120,9 +119,11 @@ def make_course(fabric: Fabric, job: Job, held_out: Iterable[Batch], profile: bo
         found = profile_step(fabric, network, objective, job.loader, options)
         console.say(describe(found, is_captured(fabric, options)))
 
-    def ids(positions: Tensor) -> list[str]:
-        return [data.ids[i] for i in data.indices("train")[positions].tolist()]
-
+    validation = None
+    if job.method.decision is None or job.method.objective is None:  # else the logits mean nothing during training
+        offsets = prior_offsets(job.counts) if job.config.select == "prior" else torch.zeros(data.space.columns)
+        captured = is_captured(fabric, options)
+        validation = Validation(fabric, job.network, held_out, data.space.sizes, offsets, captured)
     return Course(
         str(job.spec.folder),
         fabric,
@@ -131,24 +132,12 @@ def make_course(fabric: Fabric, job: Job, held_out: Iterable[Batch], profile: bo
         objective,
         job.loader,
         data.space.names,
-        ids,
-        State.from_checkpoint(job.run.checkpoint(job.stage)),
+        lambda positions: [data.ids[i] for i in data.indices("train")[positions].tolist()],
+        job.run.checkpoint(job.stage),
         mixing=None if job.mixing is None else job.mixing.to(fabric.device),
-        validation=_validation(fabric, job, held_out),
+        validation=validation,
         before_epoch=_rounds(fabric, job),
     )
-
-
-def _validation(fabric: Fabric, job: Job, held_out: Iterable[Batch]) -> Validation | None:
-    """Return what scores the network under the rule that chooses the epoch.
-
-    There is nothing to score while a decision by features is trained: its logits mean nothing.
-    """
-    if job.method.decision is not None and job.method.objective is not None:
-        return None
-    space = job.data.space
-    offsets = prior_offsets(job.counts) if job.config.select == "prior" else torch.zeros(space.columns)
-    return Validation(fabric, job.network, held_out, space.sizes, offsets, is_captured(fabric, job.options))
 
 
 def _rounds(fabric: Fabric, job: Job) -> Callable[[int], None] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,26 +73,17 @@ def train_specs(
 
 def _train(fabric: Fabric, specs: list[RunSpec], title: str, jobs: Sequence[Job] | None, profile: bool) -> list[Run]:
     """Do the work of one process. All processes do the same, and the first writes."""
-    with set_up(fabric, engine_options(specs[0].config)), ExitStack() as claims:
+    with set_up(fabric, engine_options(specs[0].config)):
         if jobs is None:
             with fabric.rank_zero_first():  # it may decode images, which the others then find
                 jobs = open_jobs(specs)
         first = jobs[0].ready(fabric)
         jobs = [first, *(job.ready(fabric, first.loader) for job in jobs[1:])]
         torch.manual_seed(first.seed(fabric))
-        if fabric.is_global_zero:
-            for job in jobs:
-                claims.enter_context(_started(fabric, job))
-        fabric.barrier()
-        console.say(f"{title}: {headline(fabric, jobs)}")
-        started = time.monotonic()
-        try:
+        with _sessions(fabric, jobs) if fabric.is_global_zero else nullcontext():
+            fabric.barrier()
+            console.say(f"{title}: {headline(fabric, jobs)}")
             _train_and_finish(fabric, jobs, profile)
-        except BaseException:
-            with suppress(OSError):  # the first error is the one to report
-                _end_session(fabric, jobs, started)
-            raise
-        _end_session(fabric, jobs, started)
         fabric.barrier()  # no process may report a finished run before the first has scored it
     return [job.run for job in jobs]
 
@@ -111,20 +102,23 @@ def _train_and_finish(fabric: Fabric, jobs: Sequence[Job], profile: bool) -> Non
 
 
 @contextmanager
-def _started(fabric: Fabric, job: Job) -> Iterator[None]:
-    """Create or reopen a run, and keep other processes from training it at the same time."""
-    folder = job.spec.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with claimed(folder, wait=False) as ours:
-        if not ours:
-            raise BusyError(folder)
-        if not (folder / "config.json").is_file():
-            Run.create(folder, job.config)
-        job.run.begin(job.data, job.normalisation, {**job.resolved, "device": str(fabric.device)}, job.config.fit)
-        yield
-
-
-def _end_session(fabric: Fabric, jobs: Sequence[Job], started: float) -> None:
-    if fabric.is_global_zero:
+def _sessions(fabric: Fabric, jobs: Sequence[Job]) -> Iterator[None]:
+    """Create or reopen the runs, keep other processes from training them, and record how long the block takes."""
+    with ExitStack() as stack:
         for job in jobs:
-            job.run.end_session(seconds=round(time.monotonic() - started, 3), together=len(jobs))
+            folder = job.spec.folder
+            folder.mkdir(parents=True, exist_ok=True)
+            if not stack.enter_context(claimed(folder, wait=False)):
+                raise BusyError(folder)
+            if not (folder / "config.json").is_file():
+                Run.create(folder, job.config)
+            job.run.begin(job.data, job.normalisation, {**job.resolved, "device": str(fabric.device)}, job.config.fit)
+        started = time.monotonic()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            with suppress(OSError) if failed else nullcontext():  # the first error is the one to report
+                for job in jobs:
+                    job.run.end_session(seconds=round(time.monotonic() - started, 3), together=len(jobs))

@@ -28,7 +28,7 @@ _REMEDY = (
 
 @dataclass(eq=False)
 class Course:
-    """One training, from its ``state`` to its end. Network and objective are on the device of ``fabric``."""
+    """One training, from its checkpoint or the start to the end. Network and objective are on ``fabric.device``."""
 
     name: str  # for messages
     fabric: Fabric
@@ -38,7 +38,7 @@ class Course:
     loader: Loader
     labels: tuple[str, ...]
     ids: Callable[[Tensor], list[str]]  # gives the names of the samples at some positions
-    state: State
+    checkpoint: dict[str, Any] | None = None
     recorder: Any = None  # has save_checkpoint and save_epoch; None in processes that do not write
     lane: Lane | OnlyLane = field(default_factory=OnlyLane)
     mixing: nn.Module | None = None
@@ -49,6 +49,7 @@ class Course:
         self.wrapped, self.optimizer = self.fabric.setup(self.network, make_optimizer(self.network, self.options))
         self.tally = Tally(len(self.labels), self.fabric.device)
         self.batches = len(self.loader)
+        self.state = State.from_checkpoint(self.checkpoint)
         self._steps = -(-self.batches // self.options.accumulate)  # of an epoch
         self._loop = self._training()
 
@@ -71,15 +72,17 @@ class Course:
         return f"epoch {state.epoch + 1}, batch {state.batch} of {self.batches}"
 
     def start(self) -> None:
-        """Restore the state, and make sure that a good checkpoint exists."""
+        """Restore everything from the checkpoint, or save a first one."""
+        saved, self.checkpoint = self.checkpoint, None
         with self.lane.turn():
-            self._restore()
+            if saved is not None:
+                self._restore(saved)
             total = self.options.epochs * self._steps
             steps = {part: total * alike for part, alike in self.lane.alike.items()}
             trained = (self.network, self.wrapped, self.optimizer, self.objective, self.tally)
             self.step = fastest(EagerStep(self.fabric, *trained, self.mixing, self.options.clip), self.options, steps)
             self.wrapped.train()
-        if not self.state.saved:
+        if saved is None:
             self.save()
 
     def advance(self) -> None:
@@ -150,27 +153,27 @@ class Course:
 
     def save(self) -> None:
         with self.lane.turn():
-            random = _random_states(self.fabric)
+            random = {"cpu": torch.get_rng_state()}
+            if self.fabric.device.type == "cuda":
+                random["cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+            everyone = gather_all(self.fabric, random)
             sampler_state = getattr(self.loader.sampler, "state", None)  # most samplers have only a seed and an epoch
             if self.recorder is not None:
                 self.recorder.save_checkpoint(
                     {
-                        **self.state.as_dict(),
+                        **vars(self.state),
                         "network": self.network.state_dict(),
                         "optimizer": self.optimizer.state_dict(),
                         "objective": self.objective.state_dict(),
                         "sampler": sampler_state() if callable(sampler_state) else {},
                         "precision": self.fabric.strategy.precision.state_dict(),
                         "tally": self.tally.state(),
-                        "random": random,
+                        "random": everyone,
                     }
                 )
-            self.state.saved = {"step": self.state.step}
 
-    def _restore(self) -> None:
-        saved, fabric = self.state.saved, self.fabric
-        if not saved:
-            return
+    def _restore(self, saved: dict[str, Any]) -> None:
+        fabric = self.fabric
         self.network.load_state_dict(saved["network"])
         _load_optimizer(self.optimizer, saved["optimizer"])
         self.objective.load_state_dict(saved["objective"])
@@ -179,11 +182,14 @@ class Course:
             self.loader.sampler.load(on_device)  # type: ignore[union-attr]
         fabric.strategy.precision.load_state_dict(saved["precision"])
         self.tally.load(saved["tally"])
-        if len(saved["random"]) == fabric.world_size:
-            _set_random_state(fabric, saved["random"][fabric.global_rank])
-        else:
+        if len(saved["random"]) != fabric.world_size:
             before = check.amount(len(saved["random"]), "process")
             console.say(f"The run started on {before}. Its random masks (dropout) will differ from an unbroken run's.")
+            return
+        random = saved["random"][fabric.global_rank]
+        torch.set_rng_state(random["cpu"])
+        if fabric.device.type == "cuda" and "cuda" in random:
+            torch.cuda.set_rng_state(random["cuda"], fabric.device)
 
 
 def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
@@ -192,17 +198,3 @@ def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
     optimizer.load_state_dict(state)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-
-
-def _random_states(fabric: Fabric) -> list[dict[str, Tensor]]:
-    """Return the state of the random generators of every process."""
-    own = {"cpu": torch.get_rng_state()}
-    if fabric.device.type == "cuda":
-        own["cuda"] = torch.cuda.get_rng_state(fabric.device)
-    return gather_all(fabric, own)
-
-
-def _set_random_state(fabric: Fabric, state: dict[str, Tensor]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if fabric.device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], fabric.device)

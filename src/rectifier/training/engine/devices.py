@@ -29,12 +29,9 @@ from rectifier.training.engine.options import Options
 T = TypeVar("T")
 
 # Users need not read which precision and processes Fabric uses, nor that processes end when one of them fails.
-for _name, _level in (
-    ("lightning.fabric", logging.WARNING),
-    ("lightning.pytorch", logging.WARNING),
-    ("torch.multiprocessing.spawn", logging.ERROR),
-):
-    logging.getLogger(_name).setLevel(_level)
+logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
 
 
 def make_fabric(options: Options, *, alone: bool = False) -> Fabric:

@@ -36,7 +36,6 @@ class State:
     waited: int = 0  # validations since the best
     epochs: list[Row] = field(default_factory=list)
     labels: list[Row] = field(default_factory=list)
-    saved: dict[str, Any] | None = None  # the loaded checkpoint: weights, optimizer and so on
 
     def advance(self, batches: int) -> None:
         self.batch += batches
@@ -61,15 +60,10 @@ class State:
         self.best_epoch = self.epoch
         self.best_weights = {name: w.detach().clone() for name, w in network.state_dict().items()}
 
-    def as_dict(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "saved"}
-
     @classmethod
     def from_checkpoint(cls, saved: dict[str, Any] | None) -> State:
         """Resume from a checkpoint, or start from the beginning without one."""
-        if saved is None:
-            return cls()
-        return cls(**{f.name: saved[f.name] for f in fields(cls) if f.name != "saved"}, saved=saved)
+        return cls() if saved is None else cls(**{f.name: saved[f.name] for f in fields(cls)})
 
 
 class Tally:

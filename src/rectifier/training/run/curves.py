@@ -27,7 +27,7 @@ class Curves:
         tag = f"-{stage}" if stage else ""
         self._history, self._labels = run.path / f"history{tag}.csv", run.path / f"labels{tag}.csv"
         for path, rows in ((self._history, epochs), (self._labels, labels)):
-            write_bytes(path, _csv(rows, header=True), durable=True)
+            write_bytes(path, as_csv(rows).encode(), durable=True)
         self._writer: Any = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # takes a second to import
@@ -41,7 +41,7 @@ class Curves:
     def save_epoch(self, row: Row, labels: Sequence[Row]) -> None:
         for path, rows in ((self._history, [row]), (self._labels, labels)):
             with saving(path), path.open("ab") as file:
-                file.write(_csv(rows, header=file.tell() == 0))
+                file.write(as_csv(rows, header=file.tell() == 0).encode())
         if self._writer is None:
             return
         points = {name: value for name, value in row.items() if name != "epoch" and value is not None}
@@ -57,12 +57,11 @@ class Curves:
             self._writer.close()
 
 
-def _csv(rows: Sequence[Row], header: bool) -> bytes:
-    if not rows:
-        return b""
+def as_csv(rows: Sequence[Row], header: bool = True) -> str:
+    """Return rows with the same keys as CSV."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    if header:
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    if header and rows:
         writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().encode()
+    return text.getvalue()

@@ -22,7 +22,7 @@ from rectifier.data.normalise import Normalisation
 from rectifier.labels.space import LabelSpace
 from rectifier.training.config import Config
 from rectifier.training.run.environment import environment, session
-from rectifier.training.run.predictions import Predictions, load_tensors, reading
+from rectifier.training.run.predictions import Predictions, reading
 
 Row = Mapping[str, Any]
 
@@ -134,9 +134,8 @@ class Run:
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights of the chosen epoch."""
-        path = self._file("weights.safetensors")
-        with reading(path, "weights"):
-            return load_tensors(path)[0]
+        with reading(self._file("weights.safetensors"), "weights") as (weights, _):
+            return weights
 
     def checkpoint(self, stage: str = "") -> dict[str, Any] | None:
         """Return the last saved state of a stage of training, or None."""
@@ -181,9 +180,8 @@ class Run:
         write_bytes(self.path / "weights.safetensors", content, durable=True)
 
     def save_predictions(self, part: str, predictions: Predictions) -> None:
-        folder = self.path / "predictions"
-        folder.mkdir(exist_ok=True)
-        predictions.save(folder / f"{part}.safetensors")
+        (self.path / "predictions").mkdir(exist_ok=True)
+        predictions.save(self.path / "predictions" / f"{part}.safetensors")
 
     def save_decision(self, kind: str, state: Mapping[str, Tensor]) -> None:
         """Save what decides by features in place of the classifier."""
@@ -194,9 +192,8 @@ class Run:
         path = self.path / "decision.safetensors"
         if not path.is_file():
             return None
-        with reading(path, "a saved decision"):
-            kept, facts = load_tensors(path)
-            return facts["kind"], kept
+        with reading(path, "a saved decision") as (state, facts):
+            return facts["kind"], state
 
     def save_results(self, rules: Row, metrics: Row) -> None:
         """Write rules and metrics. This finishes the run."""
@@ -234,6 +231,7 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
     ``fit`` says how images in memory were resized; images of a store know their own.
     """
     images, space = data.images, data.space
+    split = sorted(f"{one}\n{part}" for one, part in zip(data.ids, data.split.tolist(), strict=True))
     counts = {
         part: {
             name: dict(zip(classes, own.tolist(), strict=True))
@@ -245,7 +243,7 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
         "name": data.name,
         "notes": list(data.notes),
         "fingerprint": data.fingerprint,
-        "split_hash": _split_hash(data),
+        "split_hash": hashlib.sha256("\n".join(split).encode(errors="surrogateescape")).hexdigest()[:16],
         "pixels": images.checksum() if isinstance(images, Decoded) else None,
         "shape": list(images.shape) if isinstance(images, Decoded) else None,
         "fit": getattr(images, "fit", fit),  # new images are resized in the same way
@@ -254,9 +252,3 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
         **json.loads(space.to_json()),
         "counts": counts,
     }
-
-
-def _split_hash(data: ImageData) -> str:
-    """Hash which sample is in which part; the order of the samples does not matter."""
-    listed = sorted(f"{one}\n{part}" for one, part in zip(data.ids, data.split.tolist(), strict=True))
-    return hashlib.sha256("\n".join(listed).encode(errors="surrogateescape")).hexdigest()[:16]

@@ -46,8 +46,7 @@ class Predictions:
         """Read what ``save`` wrote."""
         if not path.is_file():
             check.no_file(str(path), "saved predictions", "Finished runs have them.")
-        with reading(path, "saved predictions"):
-            kept, facts = load_tensors(path)
+        with reading(path, "saved predictions") as (kept, facts):
             described = facts["rectifier"]
             ids, space = tuple(json.loads(described)["ids"]), LabelSpace.from_json(described)
             features = kept["features"].float() if "features" in kept else None
@@ -55,15 +54,11 @@ class Predictions:
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """Name the file and its expected content when it cannot be read."""
+def reading(path: Path, what: str) -> Iterator[tuple[dict[str, Tensor], dict[str, str]]]:
+    """Give the tensors of a file and its metadata. An error in the block names the file and its expected content."""
     try:
-        yield
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+            yield tensors, file.metadata()
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         check.fail(str(path), what, f"a damaged file ({error})")
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a file, and its metadata."""
-    with safe_open(path, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118  it is no mapping
