@@ -164,15 +164,10 @@ def prepare(spec: RunSpec, data: ImageData, normalisation: Normalisation | None 
     several = engine_options(config).processes > 1
     # The losses of the labels add up, and so, in part, do their gradients.
     lr = config.lr or default_rate(config.network) / math.sqrt(len(data.space))
-    return Job(
-        spec,
-        data,
-        normalisation or statistics(data),
-        build_objective(config.method, counts, data.space, gather=several, **options),
-        build_mixing(config.method, counts, data.space, options),
-        _augmentation(config, data.images.shape),  # type: ignore[attr-defined]
-        lr,
-    )
+    objective = build_objective(config.method, counts, data.space, gather=several, **options)
+    mixing = build_mixing(config.method, counts, data.space, options)
+    augment = _augmentation(config, data.images.shape)  # type: ignore[attr-defined]
+    return Job(spec, data, normalisation or statistics(data), objective, mixing, augment, lr)
 
 
 def open_jobs(specs: Sequence[RunSpec]) -> list[Job]:
