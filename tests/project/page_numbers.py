@@ -174,7 +174,7 @@ def times_as_long(experiment: str, row: str, than: str, column: str = "", digits
 
 
 def paper(experiment: str, row: str, column: str = "") -> str:
-    return views.paper_text(_paper(experiment, row, column))
+    return views.paper_text(round(_paper(experiment, row, column), 1))
 
 
 def paper_gain(experiment: str, row: str, over: str, column: str = "") -> str:
@@ -184,6 +184,10 @@ def paper_gain(experiment: str, row: str, over: str, column: str = "") -> str:
 def weight_taken(eta: float) -> str:
     """Return the percentage that CRL takes from cross-entropy on CIFAR-100 imb(1)."""
     return f"{100 * float(loss_weight(power_law_profile(100, 500, 25), eta)):.0f}"
+
+
+def weight_left(eta: float) -> str:
+    return str(100 - int(weight_taken(eta)))
 
 
 # Measurements of benchmarks.
@@ -226,8 +230,8 @@ def cell(page: str, number: int, row: str, column: str) -> str:
 
 VOCABULARY: list[Callable[..., str]] = [
     score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, means, apart, between_rules,
-    validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken, ratio,
-    loss_ratios, loss_ratio, how_many, cell,
+    validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken,
+    weight_left, ratio, loss_ratios, loss_ratio, how_many, cell,
 ]  # fmt: skip
 
 
