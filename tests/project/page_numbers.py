@@ -123,14 +123,9 @@ def intervals(experiment: str, rows: Sequence[str], over: str, column: str = "",
     return _range([100 * (one["half_width"] or 0.0) for one in found])
 
 
-def means(experiment: str, rows: Sequence[str], column: str = "", rule: str = "preferred") -> str:
-    """Return the lowest and the highest mean score of some rows."""
-    return _range(_means(experiment, rows, column, rule))
-
-
 def apart(experiment: str, rows: Sequence[str], column: str = "", rule: str = "preferred") -> str:
     """Return how many points the best and the worst of some rows are apart."""
-    found = _means(experiment, rows, column, rule)
+    found = [_mean(_values(experiment, row, column, rule).values()) for row in rows]
     return f"{max(found) - min(found):.1f}"
 
 
@@ -229,7 +224,7 @@ def cell(page: str, number: int, row: str, column: str) -> str:
 
 
 VOCABULARY: list[Callable[..., str]] = [
-    score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, means, apart, between_rules,
+    score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, apart, between_rules,
     validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken,
     weight_left, ratio, loss_ratios, loss_ratio, how_many, cell,
 ]  # fmt: skip
@@ -273,10 +268,6 @@ def _values(experiment: str, row: str, column: str, rule: str, label: str = "") 
         scored = run["test"][run["preferred_rule"] if rule == "preferred" else rule]
         found[str(seed)] = scored["labels"][label] if label else scored["class_balanced_accuracy"]
     return found
-
-
-def _means(experiment: str, rows: Sequence[str], column: str, rule: str) -> list[float]:
-    return [_mean(_values(experiment, row, column, rule).values()) for row in rows]
 
 
 def _gain_of_each(experiment: str, rows: Sequence[str], over: str, column: str, rule: str) -> list[Difference]:
