@@ -103,7 +103,7 @@ def _reproduce_each(
             continue
         try:
             with with_resume_hint():
-                run(name, experiment, replace(request, only=own[name]))
+                result = run(name, experiment, replace(request, only=own[name]))
         except MissingDataError as error:
             if len(loaded) == 1:
                 error.add_note(f"A small version needs no data: rectifier reproduce {name} --quick")
@@ -113,6 +113,10 @@ def _reproduce_each(
         page = request.results / f"{name}.md"
         if page.is_file():
             _show(page)
+        if result.diverged:
+            console.say("--again retrains diverged runs.")
+        if only and request.train and experiment.measure is not None:
+            console.say("Run without --only to measure.")
     for name, reason in skipped.items():
         console.say(f"Skipped {name}. {reason}")
     if skipped:

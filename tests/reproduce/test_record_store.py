@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rectifier.reproduce.store import RecordStore
+from rectifier.reproduce.record_store import RecordStore
 
 FACTS = {"experiment": "one", "title": "A title", "headline": "", "chosen": [], "quick": False}
 
