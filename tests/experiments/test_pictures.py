@@ -75,7 +75,7 @@ def test_known_runs_give_the_expected_counts(pair: tuple[Run, Run]) -> None:
     assert counts("argmax") == [3, 2, 1, 1, 2]
     assert counts("prior") == [5, 0, 0, 0, 0]
     assert counts("preferred") == [5, 5, 0, 0, 3]  # the base prefers never, the other always
-    # Of label "even" yes is the rarer class, and no test image is of it; nobody says so either.
+    # "yes" is the rarer class of "even". No test image has it, and no run predicts it.
     assert found["all"]["rare"] == 5
     assert found["all"]["others"] == 3 + 9
     assert found["all"]["rules"] == hat["rules"]

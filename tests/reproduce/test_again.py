@@ -1,4 +1,4 @@
-"""Runs that are retrained: from the start, beside what was there, and resumed where a command was stopped."""
+"""Retrained runs: they start over, keep the earlier records, and resume after a stop."""
 
 from __future__ import annotations
 

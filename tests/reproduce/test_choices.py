@@ -118,8 +118,8 @@ def test_the_quick_version_chooses_by_one_seed(tmp_path: Path, fake: FakeTrainin
 
 def test_of_several_settings_all_combinations_compete(tmp_path: Path, fake: FakeTraining) -> None:
     cell = replace(CHOOSING, choose={"eta": (0.1, 0.5), "kappa": (1, 5)})
-    likes = {(0.1, 1): 0.4, (0.1, 5): 0.7, (0.5, 1): 0.6, (0.5, 5): 0.3}
-    fake.scores = lambda config: (likes[config.method_options["eta"], config.method_options["kappa"]], 0.5)
+    scores = {(0.1, 1): 0.4, (0.1, 5): 0.7, (0.5, 1): 0.6, (0.5, 5): 0.3}
+    fake.scores = lambda config: (scores[config.method_options["eta"], config.method_options["kappa"]], 0.5)
     result = reproduce("one", made(cell), request(tmp_path))
     assert result.chosen == {("CRL", ""): {"eta": 0.1, "kappa": 5}}
 

@@ -202,6 +202,6 @@ def test_settings_of_all_cells_are_checked_before_anything_is_trained(tmp_path: 
     ]
     experiment = Experiment("", "", "", show=lambda _: "", settings={"data": "digits", "network": "mlp"}, cells=cells)
     request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings={"accelerator": "cpu"})
-    with pytest.raises(ValueError, match=r"Expected cell 'odd' of mine to be trainable, .*epoch"):
+    with pytest.raises(ValueError, match=r"Cell 'odd' of mine cannot be trained: .*epoch"):
         reproduce("mine", experiment, request)
     assert not (tmp_path / "runs").exists()

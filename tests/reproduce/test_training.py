@@ -65,7 +65,9 @@ def test_a_part_of_an_experiment_is_trained_and_the_rest_later(tmp_path: Path, c
     whole = reproduce("one", made(), request(tmp_path))
     assert count.seen() == ALL[:2]
     assert list(whole.records) == [("CE", ""), ("CRL", "")]
-    with pytest.raises(ValueError, match=r"only to be a part of a row or column \(CE, CRL\), but got 'lmle'"):
+    with pytest.raises(
+        ValueError, match=r"only to be text that occurs in a row or column name \(CE, CRL\), but got 'lmle'"
+    ):
         reproduce("one", made(), request(tmp_path, only=["ce", "lmle"]))
 
 
@@ -235,7 +237,7 @@ def test_an_interruption_loses_nothing_that_was_recorded(
     with pytest.raises(KeyboardInterrupt):
         reproduce("one", made(CE, CHOOSING, **settings), request(tmp_path))
     after = content(tmp_path)
-    everything = {key for part in LISTS for key in keys(after[part])}  # what is to be chosen anew is no row's yet
+    everything = {key for part in LISTS for key in keys(after[part])}  # candidates of a new choice have no row yet
     assert {*keys(before["runs"]), *keys(before["candidates"])} <= everything
     assert after["found"] == {"answer": 42}
 
