@@ -32,6 +32,7 @@ RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
 TABLES = ROOT / "docs" / "tables.txt"
 RULES = ("argmax", "prior", "tuned")
+SHAPES = ("CelebA", "X-Domain", "CIFAR-100", "ImageNet-LT")
 NUMBER = r"\*{0,2}[+-]?\d[\d.]*(?: ± \d[\d.]*)?\*{0,2}"
 VALUE = re.compile(rf"(?P<low>{NUMBER} to )?(?:{NUMBER}|\?)<!--= (?P<source>.+?) -->")  # ? in a new sentence
 TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- /table -->", re.DOTALL)
@@ -188,9 +189,6 @@ def method_steps(benchmark: str) -> str:
     deepid2, resnet32 = times["deepid2"], {name: f"{one:.2f}" for name, one in times["resnet32"].items()}
     methods = sorted(deepid2, key=lambda name: deepid2[name])
     return "\n".join(f"| `{name}` | {resnet32.get(name, '')} | {deepid2[name]:.2f} |" for name in methods)
-
-
-SHAPES = ("CelebA", "X-Domain", "CIFAR-100", "ImageNet-LT")
 
 
 def loss_ratios(benchmark: str, candidate: str, level: str = "class") -> str:

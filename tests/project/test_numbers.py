@@ -9,7 +9,6 @@ import pytest
 from project.page_numbers import PAGES, TABLE, TABLES, VALUE, cell, gain, score, written
 from rectifier.reproduce.page import BEGIN, END
 
-
 GENERATED = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)  # the list of experiments, which rectifier reproduce writes
 
 

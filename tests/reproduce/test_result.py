@@ -6,6 +6,8 @@ import pytest
 import scipy.stats
 
 from helpers.results import RATIOS, Where, made_result
+from rectifier.evaluation.metrics.catalogue import METRICS
+from rectifier.evaluation.rows import COLUMNS
 from rectifier.evaluation.scoring import RULES
 from rectifier.reproduce import Cell, ExperimentResult
 from rectifier.reproduce.records import RECORDED_METRICS
@@ -139,6 +141,13 @@ def test_any_metric_of_test_can_be_asked_for(metric: str) -> None:
     expected = {str(s): record["test"]["argmax"][metric] for s, record in result.records["ce", "net"].items()}
     assert result.values(CE, "argmax", metric=metric) == expected
     assert result.score(CE, "argmax", metric=metric)["mean"] == pytest.approx(sum(expected.values()) / 4)
+
+
+def test_the_table_has_the_columns_of_a_runs_rows() -> None:
+    table = made_result([CE]).table
+    assert list(table.columns) == ["row", "column", "seed", *(name for name in COLUMNS if name != "class")]
+    overall = table[table["label"].isna() & (table["part"] == "test") & (table["rule"] == "argmax")]
+    assert {*RECORDED_METRICS} <= {*overall["metric"]} <= {*METRICS}
 
 
 def test_labels_go_by_their_imbalance() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,13 @@ from helpers.fake_training import (
     texts,
 )
 from helpers.records import SHAPES
-from rectifier.reproduce import Cell, reproduce
+from rectifier.reproduce import Cell, Experiment, reproduce
 from rectifier.reproduce.records import LISTS, placed, record_of
 from rectifier.reproduce.views import summary_line
 from rectifier.reproduce.work import only_what_each_has
 from rectifier.training import many as suite
 from rectifier.training import train
+from rectifier.training.config import Config
 from rectifier.training.engine import fit as fitting
 from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.run.folder import Run
@@ -302,3 +304,19 @@ def test_a_headline_says_that_runs_diverged(
     let_diverge(fake, monkeypatch, lambda config: config.method == "crl" and config.seed > 0)
     result = reproduce("one", made(seeds=3), request(tmp_path))
     assert summary_line(result) == "CRL +10.0 over CE, 2 runs diverged"
+
+
+def test_a_config_is_built_once_for_each_seed(
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: Counter[tuple[str, str]] = Counter()
+    build = Experiment.config
+
+    def counted(self: Experiment, cell: Cell, **options: Any) -> Config:
+        built[cell.row, str(options["more"])] += 1
+        return build(self, cell, **options)
+
+    monkeypatch.setattr(Experiment, "config", counted)
+    reproduce("one", made(seeds=5), request(tmp_path))
+    assert set(built.values()) == {5}
+    assert len(fake.seen()) == 10
