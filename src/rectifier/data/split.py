@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,12 +96,35 @@ def drawn_split(
     if together := len(units) - len(set(units)):
         verb, twins = ("was", "its twin") if together == 1 else ("were", "their twins")
         notes.append(f"{check.amount(together, kind)} {verb} kept in the same split as {twins}.")
-    labelled = set(zip(units, map(tuple, targets.tolist()), strict=True))
-    if odd := sum(labellings > 1 for labellings in Counter(unit for unit, _ in labelled).values()):
-        notes.append(f"Different labels within {check.amount(odd, 'group')} of {kind}s.")
+    if odd := _disagreements(copies, targets):
+        which = f"{check.amount(len(odd), 'group')} of identical images {'has' if len(odd) == 1 else 'have'}"
+        pair = " and ".join(files.paths[sample] for sample in odd[0])
+        notes.append(f"{which} different labels, e.g. {pair}. Check them.")
     if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
-        notes.append(f"Too rare to be in every split: {check.amount(len(bare), 'class')}.")
+        notes.append(f"Too rare to be in every split: {_listed_classes(bare, targets, space)}.")
     return split, notes
+
+
+def _disagreements(copies: Sequence[object], targets: Tensor) -> list[tuple[int, int]]:
+    """Return two samples with different labels of every group that has such."""
+    first: dict[object, int] = {}
+    found: dict[object, tuple[int, int]] = {}
+    rows = targets.tolist()
+    for sample, group in enumerate(copies):
+        other = first.setdefault(group, sample)
+        if rows[sample] != rows[other]:
+            found.setdefault(group, (other, sample))
+    return list(found.values())
+
+
+def _listed_classes(bare: list[int], targets: Tensor, space: LabelSpace) -> str:
+    """Name up to three of the classes in these columns, with their numbers of images."""
+    names = [(a, c) for a, size in enumerate(space.sizes) for c in range(size)]
+    shown = [
+        f"{space.names[a]}={space.classes[a][c]} ({check.amount(int((targets[:, a] == c).sum()), 'image')})"
+        for a, c in (names[column] for column in bare[:3])
+    ]
+    return ", ".join(shown) + (f" and {check.amount(len(bare) - 3, 'other class')}" if len(bare) > 3 else "")
 
 
 def with_validation(
