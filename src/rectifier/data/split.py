@@ -13,7 +13,7 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.data.dataset import PARTS, ImageFiles, Ints
 from rectifier.data.duplicates import duplicate_groups, merged_groups
-from rectifier.labels import columns
+from rectifier.labels import columns, imbalance
 from rectifier.labels.space import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
@@ -96,35 +96,30 @@ def drawn_split(
     if together := len(units) - len(set(units)):
         verb, twins = ("was", "its twin") if together == 1 else ("were", "their twins")
         notes.append(f"{check.amount(together, kind)} {verb} kept in the same split as {twins}.")
-    if odd := _disagreements(copies, targets):
-        which = f"{check.amount(len(odd), 'group')} of identical images {'has' if len(odd) == 1 else 'have'}"
-        pair = " and ".join(files.paths[sample] for sample in odd[0])
-        notes.append(f"{which} different labels, e.g. {pair}. Check them.")
+    notes += _label_conflicts(files, targets, copies)
     if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
-        notes.append(f"Too rare to be in every split: {_listed_classes(bare, targets, space)}.")
+        few = "Too rare" if groups is None else "In too few groups"
+        notes.append(f"{few} to be in every split: {_listed_classes(bare, targets, space)}.")
     return split, notes
 
 
-def _disagreements(copies: Sequence[object], targets: Tensor) -> list[tuple[int, int]]:
-    """Return two samples with different labels of every group that has such."""
+def _label_conflicts(files: ImageFiles, targets: Tensor, copies: Sequence[object]) -> list[str]:
+    """Note how many groups of identical images have different labels, and name two such images."""
     first: dict[object, int] = {}
-    found: dict[object, tuple[int, int]] = {}
     rows = targets.tolist()
-    for sample, group in enumerate(copies):
-        other = first.setdefault(group, sample)
-        if rows[sample] != rows[other]:
-            found.setdefault(group, (other, sample))
-    return list(found.values())
+    pairs = [(first.setdefault(group, sample), sample) for sample, group in enumerate(copies)]
+    odd = {one: other for one, other in reversed(pairs) if rows[one] != rows[other]}
+    groups = f"{check.amount(len(odd), 'group')} of identical images {'has' if len(odd) == 1 else 'have'}"
+    example = " and ".join(files.paths[sample] for sample in min(odd.items(), default=()))
+    return [f"{groups} different labels, e.g. {example}. Check them."] if odd else []
 
 
 def _listed_classes(bare: list[int], targets: Tensor, space: LabelSpace) -> str:
     """Name up to three of the classes in these columns, with their numbers of images."""
-    names = [(a, c) for a, size in enumerate(space.sizes) for c in range(size)]
-    shown = [
-        f"{space.names[a]}={space.classes[a][c]} ({check.amount(int((targets[:, a] == c).sum()), 'image')})"
-        for a, c in (names[column] for column in bare[:3])
-    ]
-    return ", ".join(shown) + (f" and {check.amount(len(bare) - 3, 'other class')}" if len(bare) > 3 else "")
+    names = [f"{name}={c}" for name, classes in zip(space.names, space.classes, strict=True) for c in classes]
+    counts = torch.cat(imbalance.class_counts(targets, space)).tolist()
+    shown = ", ".join(f"{names[k]} ({check.amount(counts[k], 'image')})" for k in bare[:3])
+    return shown + (f" and {check.amount(len(bare) - 3, 'other class')}" if len(bare) > 3 else "")
 
 
 def with_validation(
