@@ -1,5 +1,5 @@
 # Every target first creates a virtual environment in .venv, with the tested versions of constraints.txt.
-# This needs Python 3.11 or newer (PYTHON=...) and pip.
+# This needs Python 3.11.4 or newer (PYTHON=...) and pip.
 
 PYTHON ?= python3
 VENV ?= .venv

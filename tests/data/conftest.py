@@ -28,6 +28,7 @@ class Server(ThreadingHTTPServer):
         self.knows_range = True
         self.shift = 0  # continues at another byte than was requested
         self.longest = len(self.content)  # bytes in one partial answer
+        self.gives_size = True  # in its answer 416
 
     @property
     def url(self) -> str:
@@ -48,6 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             begin = int(asked.removeprefix("bytes=").removesuffix("-")) + server.shift
             if begin >= end:
                 self.send_response(416)
+                if server.gives_size:
+                    self.send_header("Content-Range", f"bytes */{end}")
                 return self.end_headers()
             end = min(end, begin + server.longest)
             self.send_response(206)

@@ -82,8 +82,34 @@ def test_a_server_that_continues_elsewhere_is_not_believed(server: Any, tmp_path
     assert server.ranges == [f"bytes={HALF}-", None]
 
 
+def test_a_part_that_is_already_whole_is_kept(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "file.bin.part").write_bytes(CONTENT)
+    assert fetch(server.url, tmp_path, SHA256).read_bytes() == CONTENT
+    assert server.ranges == [f"bytes={len(CONTENT)}-"]
+    assert names(tmp_path) == ["file.bin"]
+
+
+def test_a_file_that_shrinks_meanwhile_is_not_mixed(
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def replace_file(pause: float) -> None:
+        pauses.append(pause)
+        server.content = b"new"
+
+    monkeypatch.setattr(download, "PAUSE", 3.0)
+    monkeypatch.setattr(download.time, "sleep", replace_file)
+    server.breaks = 1
+    assert fetch(server.url, tmp_path, f"sha256:{hashlib.sha256(b'new').hexdigest()}").read_bytes() == b"new"
+    assert server.ranges == [None, f"bytes={HALF}-", None]
+    assert pauses == [3.0, 6.0]
+
+
 @pytest.mark.parametrize("stale", [b"x" * 100, b"x" * len(CONTENT), CONTENT + b"x"], ids=["short", "equal", "long"])
-def test_a_stale_part_does_not_poison_the_file(server: Any, tmp_path: Path, stale: bytes) -> None:
+@pytest.mark.parametrize("gives_size", [True, False])
+def test_a_stale_part_does_not_poison_the_file(server: Any, tmp_path: Path, stale: bytes, gives_size: bool) -> None:
+    server.gives_size = gives_size
     (tmp_path / "file.bin.part").write_bytes(stale)
     assert fetch(server.url, tmp_path, SHA256).read_bytes() == CONTENT
     assert server.ranges == [f"bytes={len(stale)}-", None]
@@ -172,9 +198,16 @@ def test_an_archive_is_unpacked(tmp_path: Path) -> None:
     assert folder.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-@pytest.mark.parametrize("damage", ["../escape", "cut", KeyboardInterrupt])
+def test_a_member_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
+    archive = write_tar(tmp_path / "archive", "good", "../../escape")
+    with pytest.raises(tarfile.OutsideDestinationError, match="outside the destination"):
+        unpack(archive, tmp_path / "data")
+    assert names(tmp_path) == ["archive"]
+
+
+@pytest.mark.parametrize("damage", ["cut", KeyboardInterrupt])
 def test_a_failed_unpack_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Any) -> None:
-    archive = write_tar(tmp_path / "archive", "good", damage if damage == "../escape" else "b")
+    archive = write_tar(tmp_path / "archive", "good", "b")
     if damage == "cut":
         archive.write_bytes(archive.read_bytes()[:-20])
     if damage is KeyboardInterrupt:

@@ -84,7 +84,7 @@ class TestClasses:
 
     def test_too_rare(self, tmp_path: Path) -> None:
         data = read_folder(fill(tmp_path, {"common": 20, "rare": 2}))
-        assert has_note(data, "Too rare to be in every split: 1 class.")
+        assert has_note(data, "Too rare to be in every split: class=rare (2 images).")
         assert data.counts("train")[0].tolist()[1] == 2
 
 
@@ -113,7 +113,7 @@ class TestParts:
         data = read_folder(fill(tmp_path, {"test": 4, "train": 4, "car": 4}))
         assert data.space.classes == (("car", "test", "train"),)
 
-    def test_parts_beside_something_else(self, tmp_path: Path) -> None:
+    def test_parts_next_to_other_folders(self, tmp_path: Path) -> None:
         fill(tmp_path, {"train/cat": 5, "train/dog": 4, "test/cat": 2, "__MACOSX/train": 2})
         with pytest.raises(ValueError, match=re.escape(str(tmp_path)) + ".* but got both 'test' and '__MACOSX'"):
             read_folder(tmp_path)
@@ -124,10 +124,13 @@ class TestBroken:
         message = re.escape(str(tmp_path)) + r" to be a folder with one folder of images per class, .*\.png"
         with pytest.raises(ValueError, match=message):
             read_folder(tmp_path)
-        fill(tmp_path, {".": 3})
+        fill(tmp_path, {"cat": 3, "dog": 3}, ".txt")
         with pytest.raises(ValueError, match=message):
             read_folder(tmp_path)
-        fill(tmp_path, {"cat": 3, "dog": 3}, ".txt")
+
+    def test_a_flat_folder_of_images(self, tmp_path: Path) -> None:
+        fill(tmp_path, {".": 3})
+        message = rf"^{tmp_path} has images but no subfolders per class\. Use a table .* images={tmp_path}, or sort"
         with pytest.raises(ValueError, match=message):
             read_folder(tmp_path)
 

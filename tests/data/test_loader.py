@@ -390,7 +390,7 @@ def test_files_are_not_loaded_undecoded(data: ImageData) -> None:
 
 
 def test_an_empty_part(data: ImageData) -> None:
-    with pytest.raises(ValueError, match="part 'test' of 'tiny' to be a part with samples"):
+    with pytest.raises(ValueError, match="The test split of 'tiny' is empty"):
         Loader(data.part("train"), "test")
 
 

@@ -228,7 +228,7 @@ def test_mixing_is_one_graph() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-def test_on_a_gpu_nothing_waits_and_a_captured_step_draws_anew() -> None:
+def test_on_a_gpu_nothing_waits_and_a_captured_step_draws_again() -> None:
     batch, images = make_batch([2, 3, 7], 64, missing=0.2), some_images(64).cuda().to(memory_format=torch.channels_last)
     targets, counts = batch.targets.cuda(), counts_of([2, 3, 7])
     remix = Remix(counts, [2, 3, 7]).cuda()

@@ -61,8 +61,11 @@ class TestNames:
             open_data(spec)
 
     def test_a_path_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=rf"or an existing table or folder, but got '{tmp_path}/gone\.csv'"):
-            open_data(tmp_path / "gone.csv")
+        with pytest.raises(FileNotFoundError, match=rf"^{tmp_path}/label\.csv does not exist\.$"):
+            open_data(tmp_path / "label.csv")
+        (tmp_path / "labels.csv").touch()
+        with pytest.raises(FileNotFoundError, match=r"label\.csv does not exist\. Did you mean 'labels\.csv'\?$"):
+            open_data(tmp_path / "label.csv")
 
     @pytest.mark.parametrize(("spec", "options"), [("shapes:sample=60", {}), ("shapes", {"sample": 60})])
     def test_misspelt_options(self, spec: str, options: dict[str, Any]) -> None:
@@ -127,7 +130,7 @@ class TestPaths:
 
     def test_a_wrong_folder_of_images(self, table: Path) -> None:
         with pytest.raises(
-            FileNotFoundError, match=r"photo/0\.png to be an image, as .*table\.csv, line 2, .*Set images"
+            FileNotFoundError, match=r"photo/0\.png, named in .*table\.csv, line 2, does not exist\. Set images"
         ):
             open_data(table, images=table.parent / "photo")
 
@@ -155,7 +158,7 @@ class TestPaths:
 
     def test_a_store_that_is_not_finished(self, tmp_path: Path) -> None:
         (tmp_path / "half/shards").mkdir(parents=True)
-        with pytest.raises(ValueError, match="half to be a whole store, but got an unfinished one"):
+        with pytest.raises(ValueError, match=r"half is an unfinished store\. Build it again to resume\."):
             open_data(tmp_path / "half")
 
     def test_an_empty_name(self) -> None:

@@ -47,7 +47,7 @@ def test_an_unknown_part(tmp_path: Path, value: str) -> None:
             table(tmp_path, {"kind": list("ababa"), name: values}, **options)
 
 
-def test_a_split_column_that_names_no_part_is_a_label_and_has_note(tmp_path: Path) -> None:
+def test_a_split_column_that_names_no_part_is_a_label_with_a_note(tmp_path: Path) -> None:
     data = table(tmp_path, {"kind": list("ababab"), "fold": [0, 1, 2, 0, 1, 2]})
     assert data.space.names == ("kind", "fold")
     assert has_note(data, "Column 'fold' is a label: none of its values is train, validation or test")
@@ -101,9 +101,20 @@ def test_drawn(tmp_path: Path) -> None:
     assert not torch.equal(data.split, table(tmp_path, {"kind": kinds}, seed=3).split)
 
 
-def test_classes_that_cannot_be_in_every_part_are_has_note(tmp_path: Path) -> None:
+def test_classes_that_cannot_be_in_every_part_are_noted(tmp_path: Path) -> None:
     data = table(tmp_path, {"kind": ["a"] * 30 + ["b"] * 2 + ["c"]})
-    assert has_note(data, "Too rare to be in every split: 2 classes.")
+    assert has_note(data, "Too rare to be in every split: kind=b (2 images), kind=c (1 image).")
+    data = table(tmp_path, {"kind": ["a"] * 30 + list("bcdef")})
+    assert has_note(data, "kind=b (1 image), kind=c (1 image), kind=d (1 image) and 2 other classes.")
+
+
+def test_identical_images_with_different_labels_are_noted(tmp_path: Path) -> None:
+    names = photos(tmp_path, 30)
+    for name in names[3:5]:
+        (tmp_path / name).write_text("the same")
+    path = write_csv(tmp_path / "t.csv", {"image": names, "kind": list("ab") * 15})
+    note = "1 group of identical images has different labels, e.g. 3.jpg and 4.jpg. Check them."
+    assert note in read_table(path).notes
 
 
 @pytest.mark.parametrize("shares", ["0.5/0.2/0.3", "0.5,0.2,0.3", [0.5, 0.2, 0.3], (5, 2, 3)])
@@ -113,7 +124,7 @@ def test_shares(tmp_path: Path, shares: Any) -> None:
 
 
 @pytest.mark.parametrize(("shares", "parts"), [((0.8, 0.2, 0), [0, 1]), ("0.8/0/0.2", [0, 2]), ((1, 0, 0), [0])])
-def test_a_part_that_nobody_asked_for_is_no_hole(tmp_path: Path, shares: Any, parts: list[int]) -> None:
+def test_a_part_of_share_zero_stays_empty(tmp_path: Path, shares: Any, parts: list[int]) -> None:
     data = table(tmp_path, {"kind": list("ab") * 10}, shares=shares)
     assert data.split.unique().tolist() == parts
     assert not has_note(data, "Too rare")

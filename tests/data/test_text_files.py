@@ -80,7 +80,7 @@ def test_free_text_in_the_last_column_takes_what_is_left(tmp_path: Path, mark: s
 @pytest.mark.parametrize(
     ("content", "where", "message"),
     [
-        ("", ", line 1,", "to be a header with the names of the columns, but got nothing"),
+        (",\n1,2\n", ", line 1,", "to be a header with the names of the columns, but got nothing"),
         ("a,b\n1,2\n3\n", ", line 3,", "to be a row of 2 values, as the header has, but got 1"),
         ('a,b\n"1\n\n2",2\n\n3\n', ", line 6,", "to be a row of 2 values, as the header has, but got 1"),
         ("a,b\n1,2,3\n", ", line 2,", "to be a row of 2 values, as the header has, but got 3"),

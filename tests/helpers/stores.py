@@ -28,7 +28,7 @@ def write_images(folder: Path, count: int = 20) -> ImageData:
     return ImageData("tiny", ImageFiles(folder, names), targets, space, split, names, ("A note.",))
 
 
-def decoded_anew(data: ImageData) -> np.ndarray:
+def freshly_decoded(data: ImageData) -> np.ndarray:
     assert isinstance(data.images, ImageFiles)
     return np.stack([decode(data.images.root / path, SIZE) for path in data.images.paths])
 

@@ -337,7 +337,7 @@ class TestUnreadable:
 
     def test_all_of_them_are_an_error(self, shapes: Trained, tmp_path: Path) -> None:
         damaged = write_damaged(tmp_path / "damaged.png")
-        with pytest.raises(ValueError, match=r"None of 2 images can be read, such as .*damaged\.png \("):
+        with pytest.raises(ValueError, match=r"None of 2 images can be read, e\.g\. .*damaged\.png \("):
             predict(shapes.run, [damaged, damaged])
 
     def test_none_of_them_is_not_a_word(self, shapes: Trained) -> None:
@@ -448,7 +448,7 @@ class TestErrors:
         with pytest.raises(FileNotFoundError, match="nowhere to be the folder that a table's paths start from"):
             predict(shapes.run, [table], root=tmp_path / "nowhere")
         (tmp_path / "folder").mkdir()
-        with pytest.raises(ValueError, match=r"None of 1 image can be read, such as .*folder/a\.png \(no such file\)"):
+        with pytest.raises(ValueError, match=r"folder/a\.png cannot be read \(no such file\)"):
             predict(shapes.run, [table], root=tmp_path / "folder")
 
     def test_options(self, shapes: Trained) -> None:

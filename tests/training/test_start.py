@@ -130,7 +130,7 @@ def test_two_processes_train_what_one_does(
 
 
 def test_two_processes_bring_errors_home(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"Expected data to be a data set .* but got 'nowhere\.csv'"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv does not exist"):
         train(config("nowhere.csv", devices=2), tmp_path / "run")
     assert nothing_written(tmp_path / "run")
 
@@ -213,7 +213,7 @@ def test_a_part_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     images_of(tmp_path / "images" / "test", {"cat": 1, "dog": 1})
     for file in (tmp_path / "images" / "test").rglob("*.png"):
         file.write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"Part 'test' of 'images' has no images\. Add images"):
+    with pytest.raises(ValueError, match=r"The test split of 'images' has no images\. Add images"):
         train(config(str(folder), size="8"), tmp_path / "run")
     assert nothing_written(tmp_path / "run")
 
@@ -227,7 +227,9 @@ def test_a_label_of_one_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     table = tmp_path / "images" / "labels.csv"
     table.write_text("\n".join(["image,colour,form,split", *rows]))
     settings = config(str(table), size="8", **{"data.labels": "colour,form"})
-    with pytest.raises(ValueError, match=r"Label 'form' has training images of only one class\. It needs two\. Leave"):
+    with pytest.raises(
+        ValueError, match=r"Label 'form' has only one class in training; at least two are needed\. Leave"
+    ):
         train(settings, tmp_path / "run")
     assert nothing_written(tmp_path / "run")
 

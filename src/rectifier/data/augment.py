@@ -12,7 +12,7 @@ from rectifier._base import check
 
 @dataclass(frozen=True)
 class CropAndFlip:
-    """Shift each image by up to ``padding`` pixels (black comes in) and mirror half of them.
+    """Shift each image by up to ``padding`` pixels (filled with black) and mirror half of them.
 
     Drawing is separate from applying. ``draw`` gives the numbers of a whole epoch on the CPU, so the same seed gives
     the same images on every device. A training step draws nothing.

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rectifier._base import console
 
@@ -59,15 +58,13 @@ def unpack(archive: Path, folder: Path) -> Path:
     """
     console.say(f"Unpacking {archive} into {folder}.")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # The first versions of Python 3.11 have no filters.
-    options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with (
         tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as draft,
         tarfile.open(archive) as tar,
     ):
         whole = Path(draft, "whole")  # one level deeper, because other users cannot enter a temporary folder
         whole.mkdir()
-        tar.extractall(whole, **options)
+        tar.extractall(whole, filter="data")
         whole.rename(folder)
     return folder
 
@@ -97,6 +94,8 @@ def _attempt(url: str, part: Path, show: Callable[..., None]) -> None:
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
         scope = answer.headers.get("Content-Range", "")
+        if answer.status_code == 416 and scope == f"bytes */{have}":
+            return  # no byte is lacking
         if answer.status_code == 416 or (answer.status_code == 206 and not scope.startswith(f"bytes {have}-")):
             part.unlink(missing_ok=True)
             raise ConnectionError(f"the server does not continue at byte {have} ({answer.status_code} {scope!r})")

@@ -31,6 +31,9 @@ def read_folder(
         check.fail(str(path), "either one folder per class or one per part", f"both {by_part[0].name!r} and {other!r}")
     places = [(f, PART_NAMES[f.name.lower()]) for f in by_part] if has_parts else [(path, 0)]
     found, skipped, loose = _scan(path, places)
+    if loose and not folders:
+        remedy = f"Use a table (labels.csv) with images={path}, or sort the images into one folder per class."
+        raise ValueError(f"{path} has images but no subfolders per class. {remedy}")
     if not found:
         got = f"no image in such a folder (known suffixes: {', '.join(sorted(IMAGE_SUFFIXES))})"
         check.fail(str(path), "a folder with one folder of images per class", got)

@@ -85,7 +85,7 @@ class Loader:
             got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
             check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
         if not len(positions):
-            check.fail(f"part {part!r} of {data.name!r}", "a part with samples", "none")
+            raise ValueError(f"The {part} split of {data.name!r} is empty.")
         if not (normalise is None or normalise == "train" or isinstance(normalise, Normalisation)):
             check.fail("normalise", "'train', a Normalisation or None", repr(normalise))
         self.part, self.device, self.seed = part, torch.device(device), seed

@@ -115,13 +115,16 @@ def _reader(name: str, root: str | Path | None) -> tuple[Any, ...]:
         return (source.read, data_root(root)) if source.on_disk else (source.read,)
     path = Path(name)
     if not name.strip() or not path.exists():
+        if ":" not in name and (path.suffix or len(path.parts) > 1):  # meant as a path
+            around = [other.name for other in path.parent.glob("*")]
+            raise FileNotFoundError(f"{name} does not exist.{check.nearest(path.name, around)}")
         wanted = f"a data set ({', '.join(SOURCES)}) or an existing table or folder"
         hint = check.nearest(name.partition(":")[0].lower(), SOURCES)
         raise FileNotFoundError(check.sentence("data", wanted, repr(name)) + hint)
     if is_store(path):
         return (open_store, path)
     if (path / "shards").is_dir():
-        check.fail(str(path), "a whole store", "an unfinished one; build it again, which resumes")
+        raise ValueError(f"{path} is an unfinished store. Build it again to resume.")
     return (read_folder if path.is_dir() else read_table, path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.data.dataset import PARTS, ImageFiles, Ints
 from rectifier.data.duplicates import duplicate_groups, merged_groups
-from rectifier.labels import columns
+from rectifier.labels import columns, imbalance
 from rectifier.labels.space import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
@@ -97,12 +96,30 @@ def drawn_split(
     if together := len(units) - len(set(units)):
         verb, twins = ("was", "its twin") if together == 1 else ("were", "their twins")
         notes.append(f"{check.amount(together, kind)} {verb} kept in the same split as {twins}.")
-    labelled = set(zip(units, map(tuple, targets.tolist()), strict=True))
-    if odd := sum(labellings > 1 for labellings in Counter(unit for unit, _ in labelled).values()):
-        notes.append(f"Different labels within {check.amount(odd, 'group')} of {kind}s.")
+    notes += _label_conflicts(files, targets, copies)
     if bare := uncovered(targets, space, split, [part for part, share in enumerate(wanted) if share]):
-        notes.append(f"Too rare to be in every split: {check.amount(len(bare), 'class')}.")
+        few = "Too rare" if groups is None else "In too few groups"
+        notes.append(f"{few} to be in every split: {_listed_classes(bare, targets, space)}.")
     return split, notes
+
+
+def _label_conflicts(files: ImageFiles, targets: Tensor, copies: Sequence[object]) -> list[str]:
+    """Note how many groups of identical images have different labels, and name two such images."""
+    first: dict[object, int] = {}
+    rows = targets.tolist()
+    pairs = [(first.setdefault(group, sample), sample) for sample, group in enumerate(copies)]
+    odd = {one: other for one, other in reversed(pairs) if rows[one] != rows[other]}
+    groups = f"{check.amount(len(odd), 'group')} of identical images {'has' if len(odd) == 1 else 'have'}"
+    example = " and ".join(files.paths[sample] for sample in min(odd.items(), default=()))
+    return [f"{groups} different labels, e.g. {example}. Check them."] if odd else []
+
+
+def _listed_classes(bare: list[int], targets: Tensor, space: LabelSpace) -> str:
+    """Name up to three of the classes in these columns, with their numbers of images."""
+    names = [f"{name}={c}" for name, classes in zip(space.names, space.classes, strict=True) for c in classes]
+    counts = torch.cat(imbalance.class_counts(targets, space)).tolist()
+    shown = ", ".join(f"{names[k]} ({check.amount(counts[k], 'image')})" for k in bare[:3])
+    return shown + (f" and {check.amount(len(bare) - 3, 'other class')}" if len(bare) > 3 else "")
 
 
 def with_validation(

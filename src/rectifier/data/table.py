@@ -161,7 +161,7 @@ def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
     table.check_unique(paths)
     if not any((root / path).is_file() for path in paths[:1000]):
         hint = f"Set images to the folder that the paths start from, or image to the column of paths (now {column!r})."
-        check.no_file(str(root / paths[0]), f"an image, as {table.place(0)} says", hint)
+        raise FileNotFoundError(f"{root / paths[0]}, named in {table.place(0)} does not exist. {hint}")
     return paths
 
 
@@ -204,7 +204,8 @@ def _inferred_labels(path: str, values: Mapping[str, list[str]]) -> tuple[dict[s
     labels = {column: listing for column, listing in values.items() if reasons[column] is None}
     notes = [f"Column {column!r} is not a label: {reason}." for column, reason in reasons.items() if reason]
     if not labels:
-        check.fail(path, "a table with a label column", f"none. {' '.join(notes)} Name the columns in labels")
+        hint = "Every label needs at least two classes. To choose the columns yourself, set labels."
+        raise ValueError(f"{path} has no label column. {' '.join(notes)} {hint}")
     doubtful = [column for column in labels if column.lower() in _SPLIT_COLUMNS]
     notes += [f"Column {column!r} is a label: none of its values is train, validation or test." for column in doubtful]
     return labels, notes

@@ -36,7 +36,8 @@ class TextTable:
         first: dict[str, int] = {}
         for row, image in enumerate(images):
             if (other := first.setdefault(image, row)) != row:
-                check.fail(self.place(row), "an image named once", f"{image!r}, also on line {self.lines[other]}")
+                lines = f"lines {self.lines[other]} and {self.lines[row]}"
+                raise ValueError(f"{self.path} names {image} twice: {lines}. Remove one.")
 
 
 def place(path: str | Path, line: int) -> str:
@@ -128,6 +129,8 @@ def read_csv(path: Path, encoding: str | None = None, overflow: str | None = Non
     unquoted separators: it takes all that a row has too much.
     """
     text = list(io.StringIO(_read_text(path, encoding), newline=""))
+    if not any(map(str.strip, text)):
+        raise ValueError(f"{path} is empty.")
     declared = text.pop(0) if text and text[0].lower().startswith("sep=") else ""  # a line that Excel writes for itself
     separator = declared.rstrip("\r\n")[4:5] or max(",;\t", key="".join(text[:1]).count)
     first = 2 if declared else 1

@@ -78,13 +78,13 @@ def _check_parts(data: ImageData) -> None:
     """Refuse data without labelled images in every part, or with a label of one class."""
     for part in PARTS:
         if not len(data.indices(part)):
-            remedy = "Add images, or choose shares that leave it some (shares=0.8,0.1,0.1)."
-            raise ValueError(f"Part {part!r} of {data.name!r} has no images. {remedy}")
+            remedy = "Add images, or set larger shares for validation and test, such as shares=0.6/0.2/0.2."
+            raise ValueError(f"The {part} split of {data.name!r} has no images. {remedy}")
         if not bool((data.targets[data.indices(part)] >= 0).any()):
-            raise ValueError(f"Part {part!r} of {data.name!r} has no labelled images.")
+            raise ValueError(f"The {part} split of {data.name!r} has no labelled images.")
     classes = [int((counts > 0).sum()) for counts in data.counts("train")]
     for name, found in zip(data.space.names, classes, strict=True):
         if found < 2:
-            got = "of only one class" if found else "of no class"
-            remedy = "Leave the label out (for a table: ignore=NAME)."
-            raise ValueError(f"Label {name!r} has training images {got}. It needs two. {remedy}")
+            got = "only one class" if found else "no class"
+            remedy = f"Leave the label out (for a table: ignore={name!r})."
+            raise ValueError(f"Label {name!r} has {got} in training; at least two are needed. {remedy}")

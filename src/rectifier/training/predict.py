@@ -143,8 +143,9 @@ def predict_images(
     bad, names = dict(sorted(files.unreadable.items())), tuple(image for image, _ in named)
     if len(bad) == len(named):
         hint = "" if root else " Paths in a table start from the table's folder, or from root."
-        example = f"{named[0][1]} ({bad[0]})"
-        raise ValueError(f"None of {check.amount(len(named), 'image')} can be read, such as {example}.{hint}")
+        none = f"None of {len(named):,} images can be read, e.g. {named[0][1]}"
+        what = f"{named[0][1]} cannot be read" if len(named) == 1 else none
+        raise ValueError(f"{what} ({bad[0]}).{hint}")
     classes[list(bad)], probabilities[list(bad)] = -1, torch.nan
     unreadable = tuple((names[row], reason) for row, reason in bad.items())
     return PredictionTable(names, classes, probabilities, run.space, name, why, unreadable)

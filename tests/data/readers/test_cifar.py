@@ -179,11 +179,11 @@ def test_the_largest_class_can_be_smaller(twenty: Path) -> None:
     assert data.counts("validation")[0].tolist() == [5] * 100
 
 
-def test_a_class_without_validation_images_is_told(twenty: Path) -> None:
+def test_a_class_without_validation_images_is_noted(twenty: Path) -> None:
     data = cifar100(twenty, step=4, validation=2, largest=20)
     assert data.counts("validation")[0].tolist() == [0] * 50 + [2] * 50
-    told = "Fewer than 2 images left for validation: 50 classes of 100 (50 with none); largest=18 leaves enough."
-    assert data.notes[1] == told
+    note = "Fewer than 2 images left for validation: 50 classes of 100 (50 with none); largest=18 leaves enough."
+    assert data.notes[1] == note
     assert "(0 with none); largest=17 leaves enough" in cifar100(twenty, exp=4, validation=2, largest=19).notes[1]
     assert cifar100(twenty, imb=1, validation=20).notes[1].endswith("(1 with none).")  # no size leaves enough
     assert len(cifar100(twenty, step=4, validation=0).notes) == 1

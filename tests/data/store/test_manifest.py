@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers.stores import SIZE, decoded_anew, pixels, shard, times_of_shards, write_images
+from helpers.stores import SIZE, freshly_decoded, pixels, shard, times_of_shards, write_images
 from rectifier import LabelSpace
 from rectifier.data.dataset import ImageData
 from rectifier.data.decode import decode
@@ -21,7 +21,7 @@ from rectifier.data.store import build_store, is_store, open_store
 
 def test_open_without_the_source(data: ImageData, tmp_path: Path) -> None:
     stored = build_store(data, tmp_path / "store", SIZE)
-    expected = decoded_anew(data)
+    expected = freshly_decoded(data)
     for path in (tmp_path / "images").iterdir():
         path.unlink()
     moved = (tmp_path / "store").rename(tmp_path / "elsewhere")
@@ -104,8 +104,8 @@ def test_equal_names_and_labels_do_not_hide_another_order(data: ImageData, tmp_p
     )
     build_store(plain, tmp_path / "store", SIZE)
     turned = replace(plain, images=data.select([8, 0, 4]).images)
-    np.testing.assert_array_equal(pixels(build_store(turned, tmp_path / "store", SIZE)), decoded_anew(turned))
-    np.testing.assert_array_equal(pixels(open_store(tmp_path / "store")), decoded_anew(turned))
+    np.testing.assert_array_equal(pixels(build_store(turned, tmp_path / "store", SIZE)), freshly_decoded(turned))
+    np.testing.assert_array_equal(pixels(open_store(tmp_path / "store")), freshly_decoded(turned))
 
 
 def test_a_mended_image_comes_back(damaged: ImageData, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_damage_in_the_store_is_found(data: ImageData, tmp_path: Path) -> None:
     content[100] ^= 1
     damaged.write_bytes(content)
     open_store(tmp_path / "store")
-    with pytest.raises(ValueError, match=r"00001-.*\.bin to be the shard of the manifest, but got another checksum"):
+    with pytest.raises(ValueError, match=r"00001-.*\.bin does not match its manifest\. Delete it"):
         open_store(tmp_path / "store", verify=True)
     damaged.write_bytes(content[:-1])
     length = len(content)
@@ -134,7 +134,7 @@ def test_damage_in_the_store_is_found(data: ImageData, tmp_path: Path) -> None:
         open_store(tmp_path / "store")
 
 
-def test_a_manifest_that_is_none(tmp_path: Path) -> None:
+def test_a_damaged_manifest(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="build_store makes one"):
         open_store(tmp_path)
     (tmp_path / "manifest.json").write_text("{")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.stores import SIZE, decoded_anew, pixels
+from helpers.stores import SIZE, freshly_decoded, pixels
 from rectifier.data.dataset import ImageData
 from rectifier.data.store import build_store, open_store, shards
 from rectifier.data.store.shards import StoredImages
@@ -19,9 +19,9 @@ def test_gather_in_any_order_and_after_select(data: ImageData, tmp_path: Path) -
     stored = build_store(data, tmp_path / "store", SIZE)
     order = np.random.default_rng(1).permutation(np.repeat(np.arange(20), 2))
     assert isinstance(stored.images, StoredImages)
-    np.testing.assert_array_equal(stored.images.gather(order), decoded_anew(data)[order])
+    np.testing.assert_array_equal(stored.images.gather(order), freshly_decoded(data)[order])
     part = stored.part("test")
-    np.testing.assert_array_equal(pixels(part), decoded_anew(data)[data.indices("test").numpy()])
+    np.testing.assert_array_equal(pixels(part), freshly_decoded(data)[data.indices("test").numpy()])
     assert stored.images.gather(np.array([], np.int64)).shape == (0, *SIZE, 3)
 
 
@@ -29,7 +29,7 @@ def test_a_folder_holds_one_set_of_images(data: ImageData, tmp_path: Path) -> No
     """Data whose shards were replaced fails loudly; it never shows the images of other data."""
     train = build_store(data.part("train"), tmp_path / "store", SIZE)
     test = build_store(data.part("test"), tmp_path / "store", SIZE)
-    np.testing.assert_array_equal(pixels(test), decoded_anew(data.part("test")))
+    np.testing.assert_array_equal(pixels(test), freshly_decoded(data.part("test")))
     with pytest.raises(FileNotFoundError, match=r"00000-.*The store was rebuilt for other images"):
         pixels(train)
 
@@ -52,7 +52,7 @@ def test_a_relative_folder_outlives_another_working_folder(
     monkeypatch.chdir(tmp_path)
     stored = build_store(data, "store", SIZE)
     monkeypatch.chdir("/")
-    np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
+    np.testing.assert_array_equal(pixels(stored), freshly_decoded(data))
 
 
 def test_pages_are_handed_back_and_read_again(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,5 +71,5 @@ def test_pages_are_handed_back_and_read_again(data: ImageData, tmp_path: Path, m
     monkeypatch.setattr(shards, "RESIDENT_BYTES", 1)
     stored = open_store(tmp_path / "store")
     for _ in range(3):
-        np.testing.assert_array_equal(pixels(stored), decoded_anew(data))
+        np.testing.assert_array_equal(pixels(stored), freshly_decoded(data))
     assert handed_back == [mmap.MADV_DONTNEED] * 3 * 4  # after every read of each of four shards

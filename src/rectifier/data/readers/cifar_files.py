@@ -18,7 +18,7 @@ from rectifier.data.text_files import numbered_lines
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """Where one of the data sets keeps what. Pairs are for the python and the binary layout."""
+    """File names and keys of one CIFAR data set. Pairs are for the python and the binary layout."""
 
     name: str
     url: str

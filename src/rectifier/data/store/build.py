@@ -77,9 +77,9 @@ def build_store(
             return data
         return replace(data, images=ImageArray(np.stack([resize(image, wanted, fit) for image in files.pixels])))
     if not isinstance(files, ImageFiles):
-        check.fail("the images of data", "files, to be decoded", "a store's; they are decoded")
+        raise ValueError("These images are already in a store.")
     if not len(files):
-        check.fail(f"data {data.name!r}", "of at least one image", "none")
+        raise ValueError(f"{data.name!r} has no images.")
     before = owned_manifest(folder, data.name, files.root)
     # A store keeps its size: the first row of a table may have another one today.
     resolved = as_size(size) or as_size(before.get("size")) or _first_size(files)
@@ -182,13 +182,14 @@ def _first_size(files: ImageFiles) -> tuple[int, int]:
             continue
         shrink = max(1.0, max(height, width) / 224)
         return max(1, round(height / shrink)), max(1, round(width / shrink))
-    check.fail(str(files.root / files.paths[0]), "a readable image", "none, nor among the first 1,000 images")
+    raise ValueError(f"None of the first 1,000 images can be read, e.g. {files.root / files.paths[0]}.")
 
 
 def _check_failures(files: ImageFiles, failures: dict[str, str], kept: int, listed_in: Path, unreadable: str) -> None:
-    if failures and unreadable == "raise":
-        path, reason = next(iter(failures.items()))
-        got = f"{check.amount(len(failures), 'unreadable image')}, such as {path} ({reason}); {listed_in} lists them"
-        check.fail(str(files.root), f"a folder of {len(files):,} readable images", got)
-    if not kept:
-        check.fail(str(files.root), "a folder with readable images", f"none of {len(files):,}; {listed_in} says why")
+    if not failures or (kept and unreadable == "skip"):
+        return
+    path = files.root / next(iter(failures))
+    which, them = (f": {path}", "it") if len(failures) == 1 else (f", e.g. {path}", "them")
+    remedy = f"Repair or remove {them}, or set unreadable='skip'." if kept else "No image is left."
+    count = f"{len(failures):,} of {check.amount(len(files), 'image')}"
+    raise ValueError(f"{count} cannot be read{which}. {remedy} {listed_in} gives the reason for each.")

@@ -52,13 +52,13 @@ def open_store(folder: str | Path, *, verify: bool = False) -> ImageData:
     except Exception as error:  # a damaged file can raise almost anything
         check.fail(str(folder), "a whole store", f"damage ({type(error).__name__}: {error}); build it again")
     if (data.fingerprint, _checksum(samples["slots"])) != expected:
-        check.fail(str(folder), "the samples of its manifest", "others; build the store again")
+        raise ValueError(f"{folder} does not match its manifest. Build the store again.")
     for file, length, checksum in listed:
         path = folder / "shards" / file
         if (found := path.stat().st_size if path.exists() else 0) != length:
             check.fail(str(path), f"a shard of {length:,} bytes", f"{found:,}; build the store again")
         if verify and hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
-            check.fail(str(path), "the shard of the manifest", "another checksum; delete it and build the store again")
+            raise ValueError(f"{path} does not match its manifest. Delete it and build the store again.")
     return data
 
 
@@ -127,7 +127,7 @@ def list_unreadable(folder: Path, failures: Mapping[str, str]) -> None:
     content = text.getvalue().encode(errors="surrogateescape")
     if not path.exists() or path.read_bytes() != content:
         write_bytes(path, content)
-    console.say(f"{check.amount(len(failures), 'image')} cannot be read; {path} lists them.")
+    console.say(f"{check.amount(len(failures), 'image')} cannot be read; see {path}.")
 
 
 def unreadable_images(folder: Path) -> frozenset[str]:
