@@ -20,12 +20,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rectifier.report.comparison.result import Difference, Estimate
-
 from rectifier.labels.imbalance import loss_weight, power_law_profile
 from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
 from rectifier.report.comparison import difference, estimate
+from rectifier.report.comparison.statistics import Difference, Estimate
 from rectifier.reproduce import load_experiment, views
 
 ROOT = Path(__file__).parents[2]

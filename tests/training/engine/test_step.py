@@ -16,7 +16,7 @@ from helpers.cases import StopsAfter
 from rectifier import LabelSpace
 from rectifier._base import console
 from rectifier.data.loader import Batch
-from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.objective import Objective
 from rectifier.methods import build_objective
 from rectifier.networks.registry import build_network
 from rectifier.training import resume, train
@@ -152,7 +152,7 @@ def test_a_captured_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_step_that_cannot_be_captured_is_taken_eagerly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forward = MultiLabelCrossEntropy.forward
+    forward = Objective.forward
 
     def waiting(objective: Any, logits: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         logits.detach().sum().item()  # the host waits for the device
@@ -160,7 +160,7 @@ def test_a_step_that_cannot_be_captured_is_taken_eagerly(
 
     settings = {"network": "mlp", "method": "ce", "epochs": 2, "tensorboard": False, "precision": "32"}
     plain = train(Config(SPEC).with_settings({**settings, "step": "eager"}), tmp_path / "plain")
-    monkeypatch.setattr(MultiLabelCrossEntropy, "forward", waiting)
+    monkeypatch.setattr(Objective, "forward", waiting)
     run = train(Config(SPEC).with_settings(settings), tmp_path / "run")
     assert "The step is not captured: " in capsys.readouterr().err
     assert_alike(run, plain, 1e-5)
