@@ -178,7 +178,7 @@ def test_an_option_that_its_owner_does_not_take(key: str, message: str) -> None:
 def test_a_key_of_two_owners_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "ce", replace(METHODS["ce"], loss=Part(dict, ("dropout",))))
     config = Config("digits", method="ce")
-    with pytest.raises(ValueError, match=r"'dropout' has several owners\. Write method\.dropout or network\.dro"):
+    with pytest.raises(ValueError, match=r"'dropout' is ambiguous\. Write method\.dropout or network\.dro"):
         config.with_settings({"dropout": "0.1"})
     assert config.with_settings({"method.dropout": "0.1"}).method_options == {"dropout": 0.1}
     assert config.with_settings({"network.dropout": "0.1"}).network_options == {"dropout": 0.1}

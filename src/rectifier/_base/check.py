@@ -27,9 +27,9 @@ def sentence(what: str, wanted: str, got: object) -> str:
     return f"Expected {what} to be {wanted}, but got {got}."
 
 
-def no_file(what: str, wanted: str, hint: str) -> NoReturn:
+def no_file(what: object, hint: str = "") -> NoReturn:
     """Raise ``FileNotFoundError`` for a missing file or folder, with a hint where to get it."""
-    raise FileNotFoundError(f"{sentence(what, wanted, 'nothing there')} {hint}".rstrip())
+    raise FileNotFoundError(f"{what} does not exist. {hint}".rstrip())
 
 
 def amount(count: int, noun: str) -> str:

@@ -85,7 +85,7 @@ class Config(Settings):
     def from_file(cls, path: str | Path) -> Config:
         """Read a config from JSON: the ``config.json`` of a run, or one written by hand."""
         if not Path(path).is_file():
-            check.no_file(str(path), "a config as JSON", "Every run folder has one, config.json.")
+            check.no_file(path, "Every run folder has a config.json.")
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -217,7 +217,7 @@ def _owner(values: Mapping[str, Any], key: str) -> tuple[str, str]:
     taken = {name: options() for name, options in owners.items()}
     takers = [name for name, options in taken.items() if key in options]
     if len(takers) > 1:
-        raise ValueError(f"{key!r} has several owners. Write {' or '.join(f'{name}.{key}' for name in takers)}.")
+        raise ValueError(f"{key!r} is ambiguous. Write {' or '.join(f'{name}.{key}' for name in takers)}.")
     if not takers:
         where = f"neither a setting nor an option of {values['method']}, {network} or the data"
         known = [*SETTINGS, *(option for options in taken.values() for option in options)]

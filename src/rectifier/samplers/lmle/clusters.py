@@ -39,7 +39,7 @@ class Quintuplets(NamedTuple):
     far_cluster_near: Tensor  # p-, the nearest of its class from another cluster
     far_cluster_far: Tensor  # p--, the most distant of its class from another cluster
     other: Tensor  # n, the nearest of another class
-    valid: Tensor  # rows whose anchor has its label, and another class to be told from
+    valid: Tensor  # rows whose anchor has its label, and another class to separate from
 
 
 def cluster(
@@ -47,9 +47,9 @@ def cluster(
 ) -> Clusters:
     """Divide each class of one label into clusters of roughly ``size`` samples, by k-means on ``(N, D)``.
 
-    A class of n samples has max(1, round(n / size)) clusters, fewer where samples are equal. Centres begin as in
-    k-means++, drawn with ``seed``. A class without a sample has no cluster. ``fitted_on`` is for large data: k-means
-    then looks at so many samples for each cluster, drawn from the class, and only its last round at all.
+    A class of n samples has max(1, round(n / size)) clusters, fewer where samples are equal. Centres are initialised
+    as in k-means++, drawn with ``seed``. A class without samples has no cluster. ``fitted_on`` is for large data:
+    k-means then fits on that many samples per cluster, drawn from the class; the last round uses all samples.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.5, 0.5]])
     >>> found = cluster(features, torch.tensor([0, 0, 0, 1]), size=2)
@@ -141,9 +141,9 @@ def balanced_anchors(targets: Tensor, count: int, generator: Generator | None = 
 def mine_quintuplets(features: Tensor, clusters: Clusters, anchors: Tensor) -> Quintuplets:
     """Find the quintuplet of each anchor ``(R,)`` among all samples ``(N, D)``. Ties go to the first sample.
 
-    What does not exist is stood in for: alone in its cluster, the anchor is its own p+ (at distance 0); in a class of
-    one cluster, p- and p-- are p+, so that of the three hinges only the last one has a slope. Rows without another
-    class, or whose anchor has no label, are not valid, and name the anchor five times.
+    An anchor alone in its cluster is its own p+. In a class with one cluster, p- and p-- equal p+; only the last of the
+    three hinges then has a slope. Rows without another class, or whose anchor has no label, are not valid. They name
+    the anchor five times.
 
     >>> features = torch.tensor([[0.0], [1.0], [2.0], [3.0], [7.0]])
     >>> clusters = Clusters(torch.zeros(3, 1), torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1, 1, 2]))
