@@ -125,7 +125,7 @@ class TestPaths:
 
     def test_a_wrong_folder_of_images(self, table: Path) -> None:
         with pytest.raises(
-            FileNotFoundError, match=r"photo/0\.png to be an image, as .*table\.csv, line 2, .*Set images"
+            FileNotFoundError, match=r"photo/0\.png, named in .*table\.csv, line 2, does not exist\. Set images"
         ):
             open_data(table, images=table.parent / "photo")
 

@@ -331,7 +331,7 @@ class TestImages:
         assert read_table(path, images=tmp_path / "photos").images.root == tmp_path / "photos"
         for wrong in (None, tmp_path / "nowhere", path):
             root = re.escape(str(wrong or tmp_path))
-            message = rf"{root}/0\.jpg \(.*t\.csv, line 2\) does not exist\. Set images"
+            message = rf"{root}/0\.jpg, named in .*t\.csv, line 2, does not exist\. Set images"
             with pytest.raises(FileNotFoundError, match=message):
                 read_table(path, images=wrong)
 

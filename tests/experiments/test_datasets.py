@@ -82,7 +82,7 @@ def test_data_that_is_not_here_is_listed(tmp_path: Path) -> None:
     text = page(result)
     for spec in result.found["not_here"]:
         assert f"| {spec}: missing |" in text
-        assert f"- **{spec}**: Expected DATA_ROOT/" in text
+        assert f"- **{spec}**: Neither DATA_ROOT/" in text
     assert str(tmp_path) not in text + (result.folder / "imbalance.json").read_text()
     assert "| paper | 202,599 | 162,770 |  | 19,867 | 40 | 2 | 3,713 to 135,779 | 1 : 43 |" in text
 

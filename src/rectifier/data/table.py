@@ -161,7 +161,7 @@ def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
     table.check_unique(paths)
     if not any((root / path).is_file() for path in paths[:1000]):
         hint = f"Set images to the folder that the paths start from, or image to the column of paths (now {column!r})."
-        check.no_file(f"{root / paths[0]} ({table.place(0)})", hint)
+        check.no_file(f"{root / paths[0]}, named in {table.place(0)}", hint)
     return paths
 
 

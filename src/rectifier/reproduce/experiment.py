@@ -255,7 +255,7 @@ def _is_experiment(path: Path) -> bool:
 def load_experiment(name: str, folder: Path | None = None) -> Experiment:
     """Return the experiment of this name."""
     files = find_experiments(folder)
-    check.raise_all([check.choice("experiment", name, tuple(files))])
+    check.raise_all([check.choice("experiment", name, tuple(files), "find_experiments()")])
     path = files[name]
     try:
         found = importlib.import_module(f"{_package(path.parent.resolve())}.{path.stem}").EXPERIMENT

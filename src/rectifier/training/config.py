@@ -7,6 +7,7 @@ Overrides come as ``key=value``. A key is a setting, an option of the method, of
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Number
@@ -178,7 +179,7 @@ def _check_network(config: Config) -> None:
     network = config.network
     if not isinstance(network, str) or network.startswith(("timm:", "torchvision:")):  # they check their own options
         return
-    check.raise_all([check.choice("network", network, (*NETWORKS, "timm:NAME", "torchvision:NAME"))])
+    check.raise_all([check.choice("network", network, tuple(NETWORKS), "NETWORKS")])
     if isinstance(config.network_options, Mapping):
         check.options_of(f"network {network!r}", config.network_options, network_options(network))
 
@@ -189,9 +190,12 @@ def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> _unpacked({"method": "crl:eta=0.5", "epochs": 3})
     {'method.eta': '0.5', 'method': 'crl', 'epochs': 3}
     """
-    name, *options = str(settings.get("method", "")).split(":")
+    method = str(settings.get("method", ""))
+    name, *options = method.split(":")
     if not options:
         return dict(settings)
+    if (colons := re.sub(r",(?=\s*\w+\s*=)", ":", method)) != method:
+        raise ValueError(f"Separate the options of a method with colons: {colons}.")
     unpacked = {}
     for option in options:
         key, equals, value = option.partition("=")
