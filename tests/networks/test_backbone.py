@@ -93,9 +93,7 @@ def test_an_unknown_model_is_answered_with_the_nearest(asked: list[dict], librar
 
 
 def test_an_image_that_the_trunk_cannot_take(asked: list[dict]) -> None:
-    with pytest.raises(
-        ValueError, match="timm:toynet does not accept images of 4 x 16 x 3"
-    ):
+    with pytest.raises(ValueError, match="timm:toynet does not accept images of 4 x 16 x 3"):
         build_network("timm:toynet", [3], (4, 16, 3))
 
 

@@ -51,7 +51,7 @@ def test_a_file_that_is_not_a_config(tmp_path: Path, content: bytes, message: st
 
 def test_a_missing_config_file(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.json", tmp_path):
-        with pytest.raises(FileNotFoundError, match=re.escape(f"Expected {path} to be a config as JSON, but got noth")):
+        with pytest.raises(FileNotFoundError, match=re.escape(f"The file {path} does not exist.")):
             Config.from_file(path)
 
 

@@ -86,7 +86,7 @@ class Config(Settings):
     def from_file(cls, path: str | Path) -> Config:
         """Read a config from JSON: the ``config.json`` of a run, or one written by hand."""
         if not Path(path).is_file():
-            check.no_file(path, "Every run folder has a config.json.")
+            check.no_file(f"The file {path}", "Every run folder has a config.json.")
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -179,7 +179,7 @@ def _check_network(config: Config) -> None:
     network = config.network
     if not isinstance(network, str) or network.startswith(("timm:", "torchvision:")):  # they check their own options
         return
-    check.raise_all([check.choice("network", network, tuple(NETWORKS), "NETWORKS")])
+    check.raise_all([check.choice("network", network, (*NETWORKS, "timm:NAME", "torchvision:NAME"), "NETWORKS")])
     if isinstance(config.network_options, Mapping):
         check.options_of(f"network {network!r}", config.network_options, network_options(network))
 

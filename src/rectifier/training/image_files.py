@@ -68,7 +68,7 @@ def find_images(given: Sequence[str | Path], root: str | Path | None, column: st
         if not any(map(_is_table, paths)):
             check.fail("root", "given only with a table", f"{root} without a table")
         if not Path(root).is_dir():
-            check.no_file(root)
+            check.no_file(f"The folder {root}")
     return [image for path in paths for image in _images_at(path, root, column)]
 
 
