@@ -189,3 +189,9 @@ def test_compare_ignores_the_data_root_of_the_environment(shapes: Path) -> None:
 )
 def test_wrong_comparisons_train_nothing(options: list[str], message: str) -> None:
     assert message in refuse("compare", *MLP, *options)
+
+
+def test_a_method_given_twice_is_used_once() -> None:
+    options = ("--data", "digits", *MLP, "--epochs", "1", "--seeds", "1", "--methods", "ce,ce", "--out", "x")
+    assert "--methods names ce twice. It is used once.\n" in succeed("compare", *options).stderr
+    assert [run.name for run in Path("x/runs").iterdir()] == ["ce-seed0"]
