@@ -12,8 +12,8 @@ from rectifier import LabelSpace, build_network, power_law_profile
 from rectifier.data.loader import Batch
 from rectifier.methods import METHODS, build_mixing, build_objective, needed_of_network
 from rectifier.training.engine.options import Options
+from rectifier.training.engine.state import Tally
 from rectifier.training.engine.step import CapturedStep, EagerStep, make_optimizer
-from rectifier.training.engine.tally import Tally
 
 BATCH = 256
 SHAPES: dict[str, tuple[list[int], tuple[int, int, int]]] = {

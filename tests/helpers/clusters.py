@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
-from rectifier.samplers.lmle.clusters import Clusters
+from rectifier.samplers.lmle.clusters import Clusters, cluster_labels
 
 
 def points(samples: int, seed: int = 0, ties: bool = False, dimensions: int = 3) -> Tensor:
@@ -21,3 +23,8 @@ def random_clusters(samples: int, classes: int, seed: int, missing: float = 0.1)
     assigned = (torch.rand(samples, generator=g) ** 2 * len(class_of)).long()
     assigned[torch.rand(samples, generator=g) < missing] = -1
     return Clusters(torch.randn(len(class_of), 3, generator=g), class_of, assigned)
+
+
+def cluster(features: Tensor, targets: Tensor, **options: Any) -> Clusters:
+    """Cluster one label."""
+    return cluster_labels(features, targets[:, None], **options)[0]

@@ -14,18 +14,18 @@ differs from what this script writes, and when a page has an interval without a 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
-from scipy.stats import t as student_t
-
+from rectifier.labels.imbalance import loss_weight, power_law_profile
 from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
+from rectifier.report.comparison import difference, estimate
+from rectifier.report.comparison.result import Difference, Estimate
+from rectifier.reproduce import load_experiment, views
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -36,7 +36,7 @@ NUMBER = r"\*{0,2}[+-]?\d[\d.]*(?: ± \d[\d.]*)?\*{0,2}"
 VALUE = re.compile(rf"(?P<low>{NUMBER} to )?(?:{NUMBER}|\?)<!--= (?P<source>.+?) -->")  # ? in a new sentence
 TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- /table -->", re.DOTALL)
 
-Values = dict[int, float]
+Values = dict[str, float | None]  # by seed
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def evaluate(expression: str) -> str:
 
 def score(experiment: str, row: str, column: str = "", rule: str = "preferred") -> str:
     """Return the mean over seeds with half of its 95 % interval."""
-    return _text(list(_values(experiment, row, column, rule).values()))
+    return views.spread(estimate(_values(experiment, row, column, rule)))
 
 
 def scores(experiment: str, row: str, column: str = "") -> str:
@@ -92,39 +92,41 @@ def seeds(experiment: str, row: str, column: str = "") -> str:
 
 def gain(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
     """Return the difference paired by seed, with its sign; bold where its interval excludes 0."""
-    return _text(_gains(experiment, row, over, column, rule), sign="+", bold=True)
+    return views.gain_text(_gain(experiment, row, over, column, rule))
 
 
 def more(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
     """Return a gain without a sign; the row must not be worse."""
-    return _one_way(_gains(experiment, row, over, column, rule), "higher")
+    found = _gain(experiment, row, over, column, rule)
+    if round(_points(found), 1) < 0:
+        raise ValueError("The text says higher, but the records say the opposite.")
+    return views.spread(found)
 
 
 def less(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred") -> str:
     """Return a loss without a sign; the row must not be better."""
-    return _one_way([-value for value in _gains(experiment, row, over, column, rule)], "lower")
+    return more(experiment, over, row, column, rule)
 
 
 def mean_gain(experiment: str, row: str, over: str, column: str = "", rule: str = "preferred", label: str = "") -> str:
-    return _signed(_mean(_gains(experiment, row, over, column, rule, label)))
+    return _signed(_points(_gain(experiment, row, over, column, rule, label)))
 
 
 def mean_gains(experiment: str, rows: Sequence[str], over: str, column: str = "", rule: str = "preferred") -> str:
     """Return the lowest and the highest mean gain of some rows."""
-    means = [_mean(values) for values in _all_gains(experiment, rows, over, column, rule)]
-    return f"{_signed(min(means))} to {_signed(max(means))}"
+    return _range([_points(found) for found in _gain_of_each(experiment, rows, over, column, rule)], _signed)
 
 
 def intervals(experiment: str, rows: Sequence[str], over: str, column: str = "", rule: str = "preferred") -> str:
     """Return the narrowest and the widest half interval of the gains of some rows."""
-    halves = [_half(values) for values in _all_gains(experiment, rows, over, column, rule)]
-    return f"{min(halves):.1f} to {max(halves):.1f}"
+    found = _gain_of_each(experiment, rows, over, column, rule)
+    return _range([100 * (one["half_width"] or 0.0) for one in found])
 
 
-def means(experiment: str, rows: Sequence[str], column: str = "", rule: str = "preferred") -> str:
-    """Return the lowest and the highest mean score of some rows."""
+def apart(experiment: str, rows: Sequence[str], column: str = "", rule: str = "preferred") -> str:
+    """Return how many points the best and the worst of some rows are apart."""
     found = [_mean(_values(experiment, row, column, rule).values()) for row in rows]
-    return f"{min(found):.1f} to {max(found):.1f}"
+    return f"{max(found) - min(found):.1f}"
 
 
 def between_rules(experiment: str, row: str, rule: str, other: str, column: str = "", digits: int = 0) -> str:
@@ -161,6 +163,26 @@ def times_as_long(experiment: str, row: str, than: str, column: str = "", digits
     ours, theirs = (_runs(experiment, one, column) for one in (row, than))
     ratios = [ours[seed]["seconds"] / theirs[seed]["seconds"] for seed in ours if seed in theirs]
     return " to ".join(f"{ratio:.{digits}f}" for ratio in ([min(ratios), max(ratios)] if len(ratios) > 1 else ratios))
+
+
+# What the paper reports, and what follows from its equations.
+
+
+def paper(experiment: str, row: str, column: str = "") -> str:
+    return views.paper_text(round(_paper(experiment, row, column), 1))
+
+
+def paper_gain(experiment: str, row: str, over: str, column: str = "") -> str:
+    return views.paper_gain_text(_paper(experiment, row, column) - _paper(experiment, over, column))
+
+
+def weight_taken(eta: float) -> str:
+    """Return the percentage that CRL takes from cross-entropy on CIFAR-100 imb(1)."""
+    return f"{100 * float(loss_weight(power_law_profile(100, 500, 25), eta)):.0f}"
+
+
+def weight_left(eta: float) -> str:
+    return str(100 - int(weight_taken(eta)))
 
 
 # Measurements of benchmarks.
@@ -202,8 +224,9 @@ def cell(page: str, number: int, row: str, column: str) -> str:
 
 
 VOCABULARY: list[Callable[..., str]] = [
-    score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, means, between_rules, validation,
-    row_validation, validation_gap, constant_seeds, times_as_long, ratio, loss_ratios, loss_ratio, how_many, cell,
+    score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, apart, between_rules,
+    validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken,
+    weight_left, ratio, loss_ratios, loss_ratio, how_many, cell,
 ]  # fmt: skip
 
 
@@ -240,59 +263,52 @@ def _runs(experiment: str, row: str, column: str) -> dict[int, Any]:
 
 
 def _values(experiment: str, row: str, column: str, rule: str, label: str = "") -> Values:
-    found = {}
+    found: Values = {}
     for seed, run in _runs(experiment, row, column).items():
         scored = run["test"][run["preferred_rule"] if rule == "preferred" else rule]
-        found[seed] = scored["labels"][label] if label else scored["class_balanced_accuracy"]
+        found[str(seed)] = scored["labels"][label] if label else scored["class_balanced_accuracy"]
     return found
 
 
-def _all_gains(experiment: str, rows: Sequence[str], over: str, column: str, rule: str) -> list[list[float]]:
+def _gain_of_each(experiment: str, rows: Sequence[str], over: str, column: str, rule: str) -> list[Difference]:
     """Return the gains of some rows. ``over`` may be " @ COLUMN": the same row in another column."""
     bases = [_place(row, column)[0] + over if over.startswith(" @ ") else over for row in rows]
-    return [_gains(experiment, row, base, column, rule) for row, base in zip(rows, bases, strict=True)]
+    return [_gain(experiment, row, base, column, rule) for row, base in zip(rows, bases, strict=True)]
 
 
-def _gains(experiment: str, row: str, over: str, column: str, rule: str, label: str = "") -> list[float]:
-    """Return differences paired by seed. ``over`` is in the column of ``row``, unless it names its own."""
+def _gain(experiment: str, row: str, over: str, column: str, rule: str, label: str = "") -> Difference:
+    """Return the difference paired by seed. ``over`` is in the column of ``row``, unless it names its own."""
     column = _place(row, column)[1]
     one, other = (_runs(experiment, name, column) for name in (row, over))
     if any(one[seed]["data"]["fingerprint"] != other[seed]["data"]["fingerprint"] for seed in one if seed in other):
         raise ValueError(f"{row} and {over} are of different data.")
     ours, theirs = (_values(experiment, name, column, rule, label) for name in (row, over))
-    return [round(ours[seed] - theirs[seed], 12) for seed in ours if seed in theirs]  # as the comparison rounds them
+    return difference(ours, theirs)
+
+
+def _paper(experiment: str, row: str, column: str) -> float:
+    value = load_experiment(experiment, ROOT / "experiments").cell(row, column).paper_of()
+    if value is None:
+        raise ValueError(f"the paper has no {row!r}, {column!r}.")
+    return value
 
 
 # Texts.
 
 
-def _mean(values: Iterable[float]) -> float:
+def _mean(values: Iterable[float | None]) -> float:
     """Return the mean of fractions in percent."""
-    return 100 * fmean(values)
+    return _points(estimate({str(position): value for position, value in enumerate(values)}))
 
 
-def _half(values: Sequence[float]) -> float:
-    """Return half of Student's 95 % interval of the mean, in percent."""
-    return 100 * float(student_t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+def _points(found: Estimate) -> float:
+    if found["mean"] is None:
+        raise ValueError("no seed has a value.")
+    return 100 * found["mean"]
 
 
-def _text(values: Sequence[float], sign: str = "", bold: bool = False) -> str:
-    middle, half = _mean(values), _half(values)
-    excludes_zero = bold and abs(middle) > half > 1e-7
-    digits = _digits(abs(middle), half) if excludes_zero else 1
-    text = f"{round(middle, digits) + 0.0:{sign}.{digits}f} ± {half:.{digits}f}"
-    return f"**{text}**" if excludes_zero else text
-
-
-def _digits(middle: float, half: float) -> int:
-    """Return as many digits as show that an interval excludes 0."""
-    return next((digits for digits in (1, 2) if round(middle, digits) > round(half, digits)), 3)
-
-
-def _one_way(values: Sequence[float], way: str) -> str:
-    if round(_mean(values), 1) < 0:
-        raise ValueError(f"The text says {way}, but the records say the opposite.")
-    return _text(values, bold=True)
+def _range(values: Sequence[float], text: Callable[[float], str] = "{:.1f}".format) -> str:
+    return f"{text(min(values))} to {text(max(values))}"
 
 
 def _signed(value: float) -> str:

@@ -13,6 +13,7 @@ import torch
 
 from helpers.cases import make_batch
 from rectifier import class_rectification_loss
+from rectifier.training.engine.step import EagerStep
 
 
 @pytest.mark.parametrize(("sizes", "samples"), [([4], 24), ([2] * 5, 60), ([5, 9, 20], 50)])
@@ -35,7 +36,7 @@ def test_the_loop_over_triplets_gives_our_value() -> None:
     )
 
 
-def test_compiling_pays_where_both_have_taken_as_long() -> None:
+def test_compiling_pays_from_the_step_where_both_take_equally_long() -> None:
     found = {"wait_s": {"as it is": 2.0, "network": 32.0}, "step_ms": {"as it is": 4.3, "network": 3.4}}
     steps = compiling.pays_from(found, "as it is", "network")
     assert steps is not None
@@ -45,11 +46,20 @@ def test_compiling_pays_where_both_have_taken_as_long() -> None:
 
 
 @pytest.mark.parametrize("method", ["ce", "crl", "lmle", "remix", "ldam"])
-def test_the_step_of_a_method_runs_on_a_fixed_batch(method: str) -> None:
+def test_a_step_on_a_fixed_batch_computes_the_loss_and_changes_the_weights(method: str) -> None:
     fabric = engine_steps.make_fabric("cpu")
     step = engine_steps.engine_step(fabric, "cifarnet", method, compiled=None)
-    step([engine_steps.made_batch("cifarnet", fabric.device, samples=10)], 0.01)
+    assert isinstance(step, EagerStep)
+    before = [weight.detach().clone() for weight in step.network.parameters()]
+    batch = engine_steps.made_batch("cifarnet", fabric.device, samples=10)
+    classes = torch.tensor([[0]] * 8 + [[1]] * 2)  # two quintuplets for LMLE; the rare class can be mined
+    step([batch._replace(targets=classes)], 0.01)
+    found = step.tally.means()
+    assert step.tally.first_bad() is None
+    assert found["loss"] > 0
+    assert (found["rectification"] > 0) == (method == "crl")
+    assert not all(torch.equal(old, new) for old, new in zip(before, step.network.parameters(), strict=True))
 
 
-def test_the_memory_of_a_stream_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_memory_of_a_stream_is_measured_in_its_own_process(tmp_path: Path) -> None:
     assert set(loader.memory_mib(tmp_path / "many", 300)) == {"targets and names", "loader"}

@@ -1,4 +1,4 @@
-"""The demo, in small."""
+"""The example on digits, with few epochs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_digits_are_imbalanced_as_said() -> None:
+def test_digits_have_the_requested_imbalance() -> None:
     split = digits.imbalanced_digits(100, 5, seed=1)
     assert torch.bincount(split.train_targets).tolist() == digits.power_law_profile(10, 100, 5)
     assert torch.bincount(split.test_targets).tolist() == [digits.TEST_PER_CLASS] * 10
@@ -36,7 +36,7 @@ def test_mean_and_interval() -> None:
     assert half == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
 
 
-def test_the_demo_prints_both_and_their_difference() -> None:
+def test_the_example_prints_both_scores_and_their_difference() -> None:
     command = [sys.executable, str(ROOT / "examples" / "digits.py"), "--seeds", "2", "--epochs", "1"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for wanted in ("class-balanced accuracy, cross-entropy", "class-balanced accuracy, with CRL", "difference"):

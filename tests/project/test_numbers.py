@@ -35,14 +35,14 @@ def test_every_source_follows_a_number() -> None:
 
 
 @pytest.mark.parametrize(("number", "rule"), [(0, "argmax"), (1, "prior"), (2, "tuned"), (3, "preferred")])
-def test_scores_and_gains_are_those_of_the_experiments_own_page(number: int, rule: str) -> None:
+def test_scores_and_gains_equal_those_on_the_page_of_the_experiment(number: int, rule: str) -> None:
     name = "cifar100-chosen"
     for column in ("CifarNet", "ResNet32"):
         assert score(name, "CRL", column, rule) == cell(name, number, "CRL", column)
         assert gain(name, "CRL", "CE", column, rule) == cell(name, number, "CRL, gain", column)
 
 
-def test_a_wrong_number_is_replaced_and_the_text_around_it_stays() -> None:
+def test_a_wrong_number_is_replaced_and_its_sentence_is_kept() -> None:
     source = '<!--= gain("celeba", "CRL, class level", "DeepID2") -->'
     assert written(f"from 1 to 9.9 ± 9.9{source}, 2") == f"from 1 to +0.2 ± 0.2{source}, 2"
 
@@ -55,6 +55,6 @@ def test_a_wrong_number_is_replaced_and_the_text_around_it_stays() -> None:
         ('less("cifar100-chosen", "logit adjustment", "CRL", "ResNet32", "argmax")', "the opposite"),
     ],
 )
-def test_a_source_that_is_not_in_the_records_is_an_error(source: str, message: str) -> None:
+def test_a_source_without_a_record_is_an_error(source: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         written(f"?<!--= {source} -->")

@@ -1,4 +1,4 @@
-"""What README.md, docs/ and CONTRIBUTING.md name exists: commands, options, files."""
+"""What README.md, docs/ and CONTRIBUTING.md name exists: commands, options, files, names in files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unknown(words: list[str]) -> str | None:
     return next((word for word in rest if word.startswith("--") and word.partition("=")[0] not in options), None)
 
 
-def test_every_command_of_the_pages_exists() -> None:
+def test_every_command_on_the_pages_exists() -> None:
     for page in PAGES:
         for words in commands(page.read_text()):
             assert unknown(words) is None, f"{page.name}: rectifier {' '.join(words)}"
@@ -48,7 +48,7 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     assert [unknown(words) for words in commands(text)] == ["--dta", "tain"]
 
 
-def test_the_pages_show_the_verbs() -> None:
+def test_the_pages_show_every_verb() -> None:
     shown = {words[0] for page in PAGES for words in commands(page.read_text())}
     assert set(VERBS) <= shown, set(VERBS) - shown
 
@@ -63,7 +63,7 @@ def code(cell: str) -> list[str]:
     return re.findall(r"`([\w-]+)", cell)
 
 
-def test_the_page_of_methods_names_their_options() -> None:
+def test_the_methods_page_names_every_option() -> None:
     shown: set[str] = set()
     for first, second in rows("methods.md", "Options"):
         own = {option for name in code(first) for option in METHODS[name].options}
@@ -72,7 +72,7 @@ def test_the_page_of_methods_names_their_options() -> None:
     assert all(set(method.options) <= shown for method in METHODS.values())
 
 
-def test_the_page_of_data_names_the_options_of_every_reader() -> None:
+def test_the_data_page_names_the_options_of_every_reader() -> None:
     shown = {name: code(options) for names, *_, options in rows("data.md", "Benchmarks") for name in code(names)}
     assert set(shown) == set(SOURCES)
     for name, source in SOURCES.items():
@@ -88,9 +88,22 @@ def test_names_of_the_package_exist() -> None:
             resolve_name(name)
 
 
-def test_files_that_contributors_are_sent_to_exist() -> None:
+def absent_names(text: str) -> list[str]:
+    """Return each NAME of "`NAME` in `path`" that does not occur in that file, with its path."""
+    named = re.findall(r"`(\w+)` in `((?:src|tests|docs|benchmarks|experiments)/[\w./]*\.\w+)`", text)
+    return [f"{name} in {path}" for name, path in named if not re.search(rf"\b{name}\b", (ROOT / path).read_text())]
+
+
+def test_files_named_for_contributors_exist_and_hold_what_the_page_says() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = re.findall(r"`((?:src|tests|docs|benchmarks|experiments|results)/[\w./]*)`", text)
     assert named
     for path in named:
         assert (ROOT / path).exists(), path
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        assert not absent_names(page.read_text()), page.name
+
+
+def test_a_name_that_is_not_in_its_file_is_found() -> None:
+    text = "`METRICS` in `src/rectifier/evaluation/metrics/catalogue.py`, `METRICS` in `tests/project/rooms.py`"
+    assert absent_names(text) == ["METRICS in tests/project/rooms.py"]

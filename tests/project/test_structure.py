@@ -24,7 +24,7 @@ def imported_rooms(text: str, package: tuple[str, ...]) -> set[str]:
 
 
 def wrong_imports(text: str, room: str, package: tuple[str, ...] = ()) -> set[str]:
-    # What is no room is a name of the package itself, which stands above all rooms.
+    # What is not a room is a name of the package itself, which stands above all rooms.
     return {r for r in imported_rooms(text, package) if r != room and HEIGHT.get(r, 1) >= HEIGHT[room]}
 
 
@@ -42,7 +42,7 @@ def test_the_table_for_contributors_names_every_room_and_file() -> None:
     assert table() in PAGE.read_text(), "run python tests/project/rooms.py"
 
 
-def test_the_package_holds_rooms_and_nothing_else() -> None:
+def test_the_package_contains_only_rooms() -> None:
     there = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
     assert there == {*HEIGHT, "__init__.py", "__main__.py", "py.typed"}
 
@@ -62,7 +62,7 @@ def test_a_wrong_import_is_found(text: str, room: str) -> None:
     assert wrong_imports(text, room)
 
 
-def test_right_imports_are_left_alone() -> None:
+def test_allowed_imports_are_accepted() -> None:
     text = (
         "import torch\nfrom rectifier._base import check\nfrom rectifier.losses.gather import f\nfrom . import mining"
     )

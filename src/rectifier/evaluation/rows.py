@@ -52,22 +52,14 @@ def _cells(metrics: Mapping[str, Any]) -> Iterator[_Cells]:
             yield None, found, None, None, PREFERRED_RULE, 1.0
             continue
         for rule, scores in ((found or {}).get("rules") or {}).items():
-            for metric, value in scores.items():
-                if metric == "labels":
-                    for label, own in value.items():
-                        yield from _label_cells(part, rule, label, own)
-                elif isinstance(value, Mapping):
-                    yield from ((part, rule, group, None, metric, one) for group, one in value.items())
-                else:
-                    yield part, rule, None, None, metric, value
-
-
-def _label_cells(part: str, rule: str, label: str, scores: Mapping[str, Any]) -> Iterator[_Cells]:
-    for metric, value in scores.items():
-        if isinstance(value, Mapping):
-            yield from ((part, rule, label, name, metric, one) for name, one in value.items())
-        else:
-            yield part, rule, label, None, metric, value
+            for label, own in ((None, scores), *scores.get("labels", {}).items()):
+                for metric, value in own.items():
+                    if not isinstance(value, Mapping):
+                        yield part, rule, label, None, metric, value
+                    elif label is not None:
+                        yield from ((part, rule, label, name, metric, one) for name, one in value.items())
+                    elif metric != "labels":
+                        yield from ((part, rule, group, None, metric, one) for group, one in value.items())
 
 
 def nest(rows: DataFrame) -> dict[str, Any]:

@@ -23,9 +23,8 @@ from rectifier._base import check
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.evaluation.metrics.score import score
 from rectifier.evaluation.rows import as_rows
+from rectifier.evaluation.rules import LogitAdjustment, ThresholdAdjustment, prior_offsets
 from rectifier.evaluation.rules.calibration import TemperatureScaling
-from rectifier.evaluation.rules.prior import LogitAdjustment, prior_offsets
-from rectifier.evaluation.rules.thresholds import ThresholdAdjustment
 from rectifier.evaluation.rules.tuning import tuned_offsets
 from rectifier.labels.space import LabelSpace
 
@@ -75,8 +74,9 @@ def fit_rules(
         "tuned": _tuned(logits, targets, space, train_counts),
     }
     offsets |= {name: _posthoc_offsets(name, logits, targets, space, train_counts) for name in extra}
-    scores = {name: _balanced(logits + offset, targets, space) for name, offset in offsets.items()}
-    scores["tuned"] = _balanced(_held_out(logits, targets, space, train_counts), targets, space)
+    adjusted = {name: logits + offset for name, offset in offsets.items()}
+    adjusted["tuned"] = _held_out(logits, targets, space, train_counts)
+    scores = {name: float(class_balanced_accuracy(own, targets, space)) for name, own in adjusted.items()}
     return {
         "preferred": max(RULES, key=lambda name: scores[name]),
         "validation": {name: value if isfinite(value) else None for name, value in scores.items()},
@@ -97,14 +97,7 @@ def score_rules(
     return as_rows(
         (part, rule, *found)
         for rule, offsets in rules["offsets"].items()
-        for found in score(
-            logits,
-            targets,
-            space,
-            train_counts=train_counts,
-            offsets=torch.tensor(offsets),
-            calibrated=calibrated,
-        )
+        for found in score(logits, targets, space, train_counts, offsets=torch.tensor(offsets), calibrated=calibrated)
     )
 
 
@@ -145,7 +138,3 @@ def _held_out(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: 
         others = ~inside if bool((~inside).any()) else inside
         adjusted[inside] += _tuned(logits[others], targets[others], space, train_counts)
     return adjusted
-
-
-def _balanced(logits: Tensor, targets: Tensor, space: LabelSpace) -> float:
-    return float(class_balanced_accuracy(logits, targets, space))

@@ -6,39 +6,19 @@ Tables and sections are those of "Imbalanced Deep Learning by Minority Class Inc
 
 from __future__ import annotations
 
-from typing import Final, NotRequired, TypedDict
+from typing import Any, Final
 
+Published = dict[str, Any]
+"""A ``ratio`` of the paper with its ``source``; for a data set as a whole also the images of each part."""
 
-class PublishedRatio(TypedDict):
-    """An imbalance ratio of the paper, and its table."""
-
-    ratio: int
-    source: str
-
-
-class PublishedData(TypedDict):
-    """What the paper says about a data set as a whole: its largest ratio and the images of each part."""
-
-    ratio: int
-    train: int
-    test: int
-    total: NotRequired[int]
-    validation: NotRequired[int]
-    source: str
-
+_DEEPFASHION = "Table 1, Section 4.2"
 
 # Tables 1 and 2; Section 4.2 gives the images of DeepFashion.
-DATA: Final[dict[str, PublishedData]] = {
+DATA: Final[dict[str, Published]] = {
     "celeba": {"ratio": 43, "total": 202_599, "train": 162_770, "test": 19_867, "source": "Tables 1, 2"},
     "xdomain": {"ratio": 4_162, "total": 245_467, "train": 165_467, "test": 80_000, "source": "Tables 1, 2"},
     "cifar100": {"ratio": 1, "total": 60_000, "train": 50_000, "test": 10_000, "source": "Tables 1, 2"},
-    "deepfashion": {
-        "ratio": 733,
-        "train": 209_222,
-        "validation": 40_000,
-        "test": 40_000,
-        "source": "Table 1, Section 4.2",
-    },
+    "deepfashion": {"ratio": 733, "train": 209_222, "validation": 40_000, "test": 40_000, "source": _DEEPFASHION},
 }
 
 # Table 3, in its order, as ratios and CelebA's own names of the attributes.
@@ -92,7 +72,7 @@ _BY_LABEL: Final = {
 }
 
 
-def published_data(name: str) -> PublishedData | None:
+def published_data(name: str) -> Published | None:
     """Return what the paper says about a data set as a whole, or None.
 
     >>> published_data("celeba:split=paper")["train"]
@@ -104,7 +84,7 @@ def published_data(name: str) -> PublishedData | None:
     return None if made else DATA.get(base)
 
 
-def published_ratio(name: str, label: str) -> PublishedRatio | None:
+def published_ratio(name: str, label: str) -> Published | None:
     """Return the paper's ratio for one label, or group of labels, of a data set; None if it gives none.
 
     >>> published_ratio("celeba", "Bald")
@@ -117,15 +97,16 @@ def published_ratio(name: str, label: str) -> PublishedRatio | None:
         return None
     if base == "cifar100":  # one label, under any name; the paper's rule makes 500 : 25
         known = {"": (1, "Table 1"), "bln": (1, "Section 4.3"), "imb": (20, "Section 4.3")}.get(made)
-        return {"ratio": known[0], "source": known[1]} if known else None
-    ratios, source = _BY_LABEL.get(base, ({}, ""))
-    return {"ratio": ratios[label], "source": source} if label in ratios else None
+    else:
+        ratios, source = _BY_LABEL.get(base, ({}, ""))
+        known = (ratios[label], source) if label in ratios else None
+    return {"ratio": known[0], "source": known[1]} if known else None
 
 
 def _parse(name: str) -> tuple[str, str]:
     """Split the name of opened data into the data set and the option that sets its class sizes, if any."""
     base, _, options = name.partition(":")
     pairs = [option.partition("=")[::2] for option in options.split(",")]
-    made = next(((key, value) for key, value in pairs if key in ("imb", "bln", "exp", "step")), ("", ""))
-    beyond = made[0] in ("imb", "bln") and not 0.2 <= float(made[1]) <= 1  # the paper's gammas
-    return base, f"{made[0]} beyond the paper's" if beyond else made[0]
+    made, value = next((pair for pair in pairs if pair[0] in ("imb", "bln", "exp", "step")), ("", ""))
+    beyond = made in ("imb", "bln") and not 0.2 <= float(value) <= 1  # the paper's gammas
+    return base, f"{made} beyond the paper's" if beyond else made

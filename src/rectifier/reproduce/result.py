@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from rectifier.report.comparison import PREFERRED, difference, estimate
-from rectifier.report.comparison.result import Difference, Estimate
+from rectifier.report.comparison.statistics import Difference, Estimate
 from rectifier.reproduce.experiment import BALANCED, GROUPS, Cell, Experiment, Where
 from rectifier.reproduce.records import Record
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from rectifier._base import check, console
-from rectifier.data.dataset import Decoded, ImageData
+from rectifier.data.dataset import Decoded
 from rectifier.data.store import available_cores
 from rectifier.evaluation.by_features import DECISIONS, ClusterDecision, Decision, NeighbourDecision
 from rectifier.evaluation.by_features.hog import hog_features
@@ -46,12 +46,16 @@ def finish(fabric: Fabric, jobs: Sequence[Job]) -> None:
 
 def _predicted(fabric: Fabric, job: Job) -> dict[str, Predictions]:
     """Save the predictions of the held-out parts and what makes them; return the predictions without features."""
-    untrained = job.method.features is not None
-    if untrained and not fabric.is_global_zero:
+    is_trained = job.method.features is None
+    if not is_trained and not fabric.is_global_zero:
         return {}
-    found, decision = (_by_gradients if untrained else _by_network)(fabric, job)
+    job.network.to(fabric.device)
+    if job.afterwards.kind == "tau":
+        _normalise_classifier(fabric, job)
+    found = {part: _predictions(fabric, job, part) for part in HELD_OUT}
+    decision = None if job.method.decision is None else _decide(fabric, job, found)
     if fabric.is_global_zero:
-        if not untrained:
+        if is_trained:
             job.run.save_weights(job.network.state_dict())
         if decision is not None:
             job.run.save_decision(cast(str, job.method.decision), decision.state())
@@ -61,38 +65,17 @@ def _predicted(fabric: Fabric, job: Job) -> dict[str, Predictions]:
     return {part: replace(predictions, features=None) for part, predictions in found.items()}
 
 
-def _by_network(fabric: Fabric, job: Job) -> tuple[dict[str, Predictions], Decision | None]:
-    network = job.network.to(fabric.device)
-    if job.afterwards.kind == "tau":
-        _normalise_classifier(fabric, job, network)
-    found = {part: _predictions(fabric, job, network, part) for part in HELD_OUT}
-    if job.method.decision is None:
-        return found, None
-    _, features = predict(fabric, network, job.held_out(fabric, "train"))
-    return _decided(fabric, job, cast(Tensor, features), found)
-
-
-def _by_gradients(fabric: Fabric, job: Job) -> tuple[dict[str, Predictions], Decision | None]:
-    """Predict by features that need no training: histograms of oriented gradients."""
-    features = {part: _gradients(job.data, part) for part in ("train", *HELD_OUT)}
-    empty = torch.zeros(0, job.data.space.columns)
-    found = {part: _as_predictions(job.data, part, empty, features[part]) for part in HELD_OUT}
-    return _decided(fabric, job, features["train"], found)
-
-
 def _scored(jobs: Sequence[Job], found: Sequence[dict[str, Predictions]]) -> Iterator[tuple[dict[str, Any], ...]]:
     """Yield rules and metrics of each run. Several large runs are scored at the same time.
 
     Each has its own process: threads would wait for each other at thousands of small steps.
     """
     work = [(own, job.counts, job.config.method) for job, own in zip(jobs, found, strict=True)]
-    if len(work) < 2 or max(part.logits.numel() for own in found for part in own.values()) < SCORED_APART:
-        yield from (score_predictions(*one) for one in work)
-        return
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
+    large = any(part.logits.numel() >= SCORED_APART for own in found for part in own.values())
     # A generator, so that each run is saved as soon as it is scored.
-    workers = Parallel(min(len(work), available_cores()), return_as="generator")
+    workers = Parallel(min(len(work), available_cores()) if large else 1, return_as="generator")
     yield from workers(delayed(score_predictions)(*one) for one in work)
 
 
@@ -115,24 +98,25 @@ def blind_labels(predictions: Predictions) -> list[str]:
     return [name for name, own in zip(predictions.space.names, by_label, strict=True) if float(own.max()) < _SAME]
 
 
-def _predictions(fabric: Fabric, job: Job, network: nn.Module, part: str) -> Predictions:
-    wanted = job.method.decision is not None
-    wanted = wanted or (job.config.features and _features_fit(network, len(job.data.indices(part)), job.data))
-    logits, features = predict(fabric, network, job.held_out(fabric, part), wanted)
-    return _as_predictions(job.data, part, logits, features)
+def _predictions(fabric: Fabric, job: Job, part: str) -> Predictions:
+    data, index = job.data, job.data.indices(part)
+    wanted = job.method.decision is not None or (job.config.features and _features_fit(job, len(index)))
+    logits, features = _outputs(fabric, job, part, wanted)
+    return Predictions(logits, data.targets[index], tuple(data.ids[i] for i in index.tolist()), data.space, features)
 
 
-def _as_predictions(data: ImageData, part: str, logits: Tensor, features: Tensor | None) -> Predictions:
-    index = data.indices(part)
-    ids = tuple(data.ids[i] for i in index.tolist())
-    return Predictions(logits, data.targets[index], ids, data.space, features)
+def _outputs(fabric: Fabric, job: Job, part: str, with_features: bool = True) -> tuple[Tensor, Tensor | None]:
+    """Return the network's logits and features, or no logits and histograms of oriented gradients without a network."""
+    if job.method.features is None:
+        return predict(fabric, job.network, job.held_out(fabric, part), with_features)
+    images, rows = cast(Decoded, job.data.images), job.data.indices(part).split(_AT_ONCE)
+    return torch.zeros(0, job.data.space.columns), torch.cat([hog_features(images.gather(r.numpy())) for r in rows])
 
 
-def _decided(
-    fabric: Fabric, job: Job, features: Tensor, found: dict[str, Predictions]
-) -> tuple[dict[str, Predictions], Decision]:
+def _decide(fabric: Fabric, job: Job, found: dict[str, Predictions]) -> Decision:
     """Fit the decision by features, and replace the classifier's logits with its scores."""
     kind = DECISIONS[cast(str, job.method.decision)]
+    features = cast(Tensor, _outputs(fabric, job, "train")[1])
     known = {part: cast(Tensor, predictions.features).float() for part, predictions in found.items()}
     options: dict[str, Any] = {"unit": False} if kind is NeighbourDecision and job.method.features else {}
     if kind is ClusterDecision:
@@ -151,31 +135,25 @@ def _decided(
         scores = decision(known[part].to(fabric.device)).cpu()
         fits = job.config.features and 2 * known[part].numel() <= MOST_FEATURES
         found[part] = replace(predictions, logits=scores, features=predictions.features if fits else None)
-    return found, decision
+    return decision
 
 
-def _gradients(data: ImageData, part: str) -> Tensor:
-    images = cast(Decoded, data.images)
-    return torch.cat([hog_features(images.gather(rows.numpy())) for rows in data.indices(part).split(_AT_ONCE)])
-
-
-def _normalise_classifier(fabric: Fabric, job: Job, network: nn.Module) -> None:
+def _normalise_classifier(fabric: Fabric, job: Job) -> None:
     """Divide the weights of each class by a power of their norm, chosen on validation; biases become 0."""
-    classifier: Any = network.head.classifier  # type: ignore[union-attr]
-    _, features = predict(fabric, network, job.held_out(fabric, "validation"))
-    index = job.data.indices("validation")
-    weight, sizes = classifier.weight.detach().float().cpu(), job.data.space.sizes
-    tau = choose_tau(cast(Tensor, features), job.data.targets[index], weight, None, sizes)
+    classifier: Any = job.network.head.classifier  # type: ignore[union-attr]
+    _, features = _outputs(fabric, job, "validation")
+    targets, weight = job.data.targets[job.data.indices("validation")], classifier.weight.detach().float().cpu()
+    tau = choose_tau(cast(Tensor, features), targets, weight, None, job.data.space.sizes)
     console.say(f"The weights of each class are divided by their norm to the power of {tau:g}.")
     with torch.no_grad():
         classifier.weight.copy_(tau_normalised(classifier.weight, tau))
         classifier.bias.zero_()
 
 
-def _features_fit(network: nn.Module, samples: int, data: ImageData) -> bool:
+def _features_fit(job: Job, samples: int) -> bool:
     """Say whether the features of so many samples are small enough to be saved in half precision."""
-    head: Any = network.head
-    branches = 1 if head.entry is None else len(data.space)
+    head: Any = job.network.head
+    branches = 1 if head.entry is None else len(job.data.space)
     fits = 2 * samples * branches * int(head.classifier.weight.shape[1]) <= MOST_FEATURES
     if not fits:
         console.say(f"The features of {samples:,} samples are not saved: they exceed 1 GiB.")

@@ -40,11 +40,8 @@ class FilesOnDemand:
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), unreadable={})
 
     def gather(self, index: NDArray[np.int64], out: Pixels | None = None) -> Pixels:
-        pixels = np.empty((len(index), *self.shape), np.uint8) if out is None else out
         with ThreadPoolExecutor(available_cores(), "rectifier-decode") as threads:
-            for row, image in enumerate(threads.map(self._decode, index.tolist())):
-                pixels[row] = image
-        return pixels
+            return np.stack(list(threads.map(self._decode, index.tolist())), out=out)
 
     def _decode(self, position: int) -> Pixels:
         try:
@@ -78,29 +75,19 @@ def _is_table(path: Path) -> bool:
 
 def _images_at(path: Path, root: str | Path | None, column: str | None) -> list[tuple[str, Path]]:
     if path.is_dir():
-        return [(str(file), file) for file in _in_folder(path)]
-    if _is_table(path):
-        start = path.parent if root is None else Path(root)
-        return [(name, start / name) for name in _in_table(path, column)]
-    return [(str(path), path)]
-
-
-def _in_folder(folder: Path) -> list[Path]:
-    """Return the images of a folder and its subfolders, without hidden ones."""
-    images = (file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
-    found = sorted(f for f in images if not is_hidden(f, folder))
-    if not found:
-        check.fail(str(folder), "a folder with images", f"none (known suffixes: {', '.join(sorted(IMAGE_SUFFIXES))})")
-    return found
-
-
-def _in_table(path: Path, column: str | None) -> list[str]:
-    """Return the image paths of a table."""
-    table = read_columns(path)
+        images = (file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+        found = sorted(file for file in images if not is_hidden(file, path))
+        if not found:
+            known = ", ".join(sorted(IMAGE_SUFFIXES))
+            check.fail(str(path), "a folder with images", f"none (known suffixes: {known})")
+        return [(str(file), file) for file in found]
+    if not _is_table(path):
+        return [(str(path), path)]
+    table, start = read_columns(path), path.parent if root is None else Path(root)
     if not len(table):
         check.fail(str(path), "a table with at least one row", "a header only")
     column = column if column in table.columns else image_column(table)
     names = [value.strip() for value in table.columns[column]]
     if "" in names:
         check.fail(f"{table.place(names.index(''))} column {column!r}", "an image path", "a blank")
-    return names
+    return [(name, start / name) for name in names]

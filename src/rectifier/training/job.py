@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from lightning.fabric import Fabric
 from torch import Tensor, nn
@@ -29,7 +29,6 @@ from rectifier.methods import (
     check_method,
     find_method,
     needed_of_network,
-    rounds_of,
     whole_from,
 )
 from rectifier.networks.registry import build_network, default_rate
@@ -67,7 +66,7 @@ class Job:
     augment: CropAndFlip | None
     lr: float
     network: nn.Module = field(default_factory=nn.Identity)
-    loader: Loader | None = None
+    loader: Loader = None  # type: ignore[assignment]  # until the job is ready
     stage: str = ""
 
     @property
@@ -77,16 +76,6 @@ class Job:
     @cached_property
     def run(self) -> Run:
         return Run(self.spec.folder)
-
-    @property
-    def checkpoint(self) -> str:
-        """The name of the file with the state of training."""
-        return self.stage or "checkpoint"
-
-    @property
-    def batches(self) -> Loader:
-        """The training batches of a job that is ready."""
-        return cast(Loader, self.loader)
 
     @cached_property
     def counts(self) -> list[Tensor]:
@@ -102,19 +91,9 @@ class Job:
         return build_afterwards(self.config.method, self.config.method_options)
 
     @property
-    def rounds(self) -> frozenset[int]:
-        """The epochs before which the sampler sees the features."""
-        return rounds_of(self.config.method, self.config.epochs, self.config.method_options)
-
-    @property
-    def trains_classifier(self) -> bool:
-        """Whether the logits mean something during training, so that validation can choose an epoch."""
-        return self.method.decision is None or self.method.objective is None
-
-    @property
     def options(self) -> Options:
-        chosen_from = whole_from(self.config.method, self.config.method_options)
-        return replace(engine_options(self.config), lr=self.lr, choose_from=chosen_from)
+        choose_from = whole_from(self.config.method, self.config.method_options)
+        return replace(engine_options(self.config), lr=self.lr, choose_from=choose_from)
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -133,21 +112,17 @@ class Job:
 
     def ready(self, fabric: Fabric, pixels: Loader | None = None) -> Job:
         """Return this job with its network and training batches. ``pixels`` is a loader that holds the images."""
+        config, network = self.config, self.network
         if self.method.features is None:  # else nothing is trained
             shape = self.data.images.shape  # type: ignore[attr-defined]
-            network = network_of(self.config, self.data.space, shape)
-        else:
-            network = self.network
-        return replace(self, network=network, loader=self._training_loader(fabric, pixels))
-
-    def _training_loader(self, fabric: Fabric, pixels: Loader | None) -> Loader:
-        sampler, seed = self.sampler(fabric.world_size, fabric.global_rank), self.config.seed
+            network = network_of(config, self.data.space, shape)
+        sampler = self.sampler(fabric.world_size, fabric.global_rank)
         if pixels is not None:
-            return pixels.with_sampler(sampler, seed)
-        options = {"augment": self.augment, "drop_last": self.config.drop_last, "seed": seed}
-        made = self._loader(fabric, "train", sampler=sampler, **options)
-        len(made)  # plans an epoch, which fails here if it has no batch
-        return made
+            return replace(self, network=network, loader=pixels.with_sampler(sampler, config.seed))
+        options = {"augment": self.augment, "drop_last": config.drop_last, "seed": config.seed}
+        loader = self._loader(fabric, "train", sampler=sampler, **options)
+        len(loader)  # plans an epoch, which fails here if it has no batch
+        return replace(self, network=network, loader=loader)
 
     def sampler(self, processes: int, rank: int = 0) -> EpochSampler[Any]:
         """Return the sampler of one process."""
@@ -172,8 +147,7 @@ class Job:
 
 def engine_options(config: Config) -> Options:
     """Return what the engine must know about a config."""
-    known = {f.name: getattr(config, f.name) for f in fields(Options) if f.name not in ("lr", "choose_from")}
-    return Options(**known)
+    return Options(**{f.name: getattr(config, f.name) for f in fields(Options) if f.name not in ("lr", "choose_from")})
 
 
 def network_of(config: Config, space: LabelSpace, shape: Sequence[int], **more: Any) -> nn.Module:
@@ -190,15 +164,10 @@ def prepare(spec: RunSpec, data: ImageData, normalisation: Normalisation | None 
     several = engine_options(config).processes > 1
     # The losses of the labels add up, and so, in part, do their gradients.
     lr = config.lr or default_rate(config.network) / math.sqrt(len(data.space))
-    return Job(
-        spec,
-        data,
-        normalisation or statistics(data),
-        build_objective(config.method, counts, data.space, gather=several, **options),
-        build_mixing(config.method, counts, data.space, options),
-        _augmentation(config, data.images.shape),  # type: ignore[attr-defined]
-        lr,
-    )
+    objective = build_objective(config.method, counts, data.space, gather=several, **options)
+    mixing = build_mixing(config.method, counts, data.space, options)
+    augment = _augmentation(config, data.images.shape)  # type: ignore[attr-defined]
+    return Job(spec, data, normalisation or statistics(data), objective, mixing, augment, lr)
 
 
 def open_jobs(specs: Sequence[RunSpec]) -> list[Job]:

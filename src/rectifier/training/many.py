@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,24 +99,20 @@ def validate_before_training(specs: Sequence[RunSpec]) -> dict[Path, Job]:
 def _train_group(group: Sequence[RunSpec], title: str, jobs: Mapping[Path, Job]) -> None:
     """Train or resume the runs of a group. A run that another process trains is waited for."""
     while missing := [run for run in group if not Run(run.folder).is_finished]:
+        first, *others = missing
+        known = [jobs[run.folder] for run in missing if run.folder in jobs]
         try:
-            _train_now(missing, title, jobs)
-            break
+            if others:
+                train_together(missing, title=title, jobs=known if len(known) == len(missing) else None)
+            elif (first.folder / "config.json").is_file():
+                resume(first.folder, title=title, job=jobs.get(first.folder))
+            else:
+                train(first.config, first.folder, title=title, job=jobs.get(first.folder))
+            return
         except BusyError as busy:
             console.say(f"{busy} Waiting for it.")
             with claimed(busy.folder, wait=True):
                 pass
-
-
-def _train_now(runs: Sequence[RunSpec], title: str, jobs: Mapping[Path, Job]) -> None:
-    first, *others = runs
-    if others:
-        known = [jobs[run.folder] for run in runs if run.folder in jobs]
-        train_together(runs, title=title, jobs=known if len(known) == len(runs) else None)
-    elif (first.folder / "config.json").is_file():
-        resume(first.folder, title=title, job=jobs.get(first.folder))
-    else:
-        train(first.config, first.folder, title=title, job=jobs.get(first.folder))
 
 
 def train_together(
@@ -128,34 +125,24 @@ def train_together(
     """
     if jobs is None:  # else their configs are checked
         specs = [replace(spec, config=spec.config.anchored()) for spec in specs]
-    _check_alike(specs)
-    _check_folders(specs)
+    _check(specs)
     title = title or group_name(specs)
-    if not _fits_together(specs, title, jobs):
-        half = len(specs) // 2
-        console.say(f"{len(specs)} runs do not fit into memory together: first {half}, then {len(specs) - half}.")
-        gc.collect()
-        # The first attempt may have changed the objectives.
-        fresh = None if jobs is None else [prepare(job.spec, job.data, job.normalisation) for job in jobs]
-        complaints = []
-        for number, part in enumerate((slice(half), slice(half, None)), 1):
-            try:
-                train_together(specs[part], title=f"{title}, part {number} of 2", jobs=fresh and fresh[part])
-            except FloatingPointError as error:
-                complaints.append(str(error))
-        if complaints:
-            raise FloatingPointError("\n".join(complaints))
+    with suppress(torch.OutOfMemoryError) if len(specs) > 1 else nullcontext():
+        return train_specs(specs, title, jobs)
+    half = len(specs) // 2
+    console.say(f"{len(specs)} runs do not fit into memory together: first {half}, then {len(specs) - half}.")
+    gc.collect()
+    # The first attempt may have changed the objectives.
+    fresh = None if jobs is None else [prepare(job.spec, job.data, job.normalisation) for job in jobs]
+    complaints = []
+    for number, part in enumerate((slice(half), slice(half, None)), 1):
+        try:
+            train_together(specs[part], title=f"{title}, part {number} of 2", jobs=fresh and fresh[part])
+        except FloatingPointError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise FloatingPointError("\n".join(complaints))
     return [Run.open(spec.folder) for spec in specs]
-
-
-def _fits_together(specs: Sequence[RunSpec], title: str, jobs: Sequence[Job] | None) -> bool:
-    try:
-        train_specs(specs, title, jobs)
-    except torch.OutOfMemoryError:
-        if len(specs) == 1:
-            raise
-        return False
-    return True
 
 
 def shared_settings(config: Config) -> dict[str, Any]:
@@ -165,38 +152,32 @@ def shared_settings(config: Config) -> dict[str, Any]:
 
 def why_not_together(config: Config) -> str | None:
     """Say why a run is not trained side by side with others, or None."""
-    reasons = {
-        "training side by side is faster only on a GPU": accelerator_of(engine_options(config)) != "cuda",
-        "steps are not captured": config.step == "eager" or config.precision == "16",
-    }
-    return _why_never_together(config) or next((reason for reason, holds in reasons.items() if holds), None)
+    if reason := _why_never_together(config):
+        return reason
+    if accelerator_of(engine_options(config)) != "cuda":
+        return "training side by side is faster only on a GPU"
+    return "steps are not captured" if config.step == "eager" or config.precision == "16" else None
 
 
 def _why_never_together(config: Config) -> str | None:
-    reasons = {
-        "each run has several devices of its own": config.devices * config.nodes > 1,
-        "each seed has a split of its own": config.resplit,
-        f"{config.method} trains no network": find_method(config.method).features is not None,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    if config.devices * config.nodes > 1:
+        return "each run has several devices of its own"
+    if config.resplit:
+        return "each seed has a split of its own"
+    return None if find_method(config.method).features is None else f"{config.method} trains no network"
 
 
-def _check_alike(specs: Sequence[RunSpec]) -> None:
-    """Refuse runs that cannot be trained side by side."""
+def _check(specs: Sequence[RunSpec]) -> None:
+    """Refuse runs that cannot be trained side by side, and folders that are shared or hold another run."""
     if not specs:
         check.fail("runs that are trained together", "at least one", "none")
     first, *others = [spec.config for spec in specs]
     common = shared_settings(first)
     for other in others:
-        settings = shared_settings(other)
-        if differ := [key for key, value in common.items() if settings[key] != value]:
+        if differ := [key for key, value in shared_settings(other).items() if common[key] != value]:
             raise ValueError(f"Runs that are trained together must have the same {', '.join(differ)}.")
         if reason := _why_never_together(first) or _why_never_together(other):
             raise ValueError(f"These runs cannot be trained together: {reason}.")
-
-
-def _check_folders(specs: Sequence[RunSpec]) -> None:
-    """Refuse a folder that two runs would share, or that holds another run."""
     folders = [spec.folder.resolve() for spec in specs]
     for spec, folder in zip(specs, folders, strict=True):
         if folders.count(folder) > 1:
@@ -222,23 +203,18 @@ def _side_by_side(missing: Sequence[RunSpec], together: int | None) -> list[list
     if together is not None and not check.is_count(together):
         check.fail("together", "a positive integer", repr(together))
     alike: dict[str, list[RunSpec]] = {}
-    reasons: dict[str, None] = {}
-    for run in missing:
-        reason = why_not_together(run.config)
-        if reason is not None:
-            reasons[reason] = None
+    reasons = [why_not_together(run.config) for run in missing]
+    for run, reason in zip(missing, reasons, strict=True):
         alike.setdefault(str(run.folder) if reason else repr(shared_settings(run.config)), []).append(run)
     if (together or 0) > 1 and len(missing) > 1:
-        for reason in reasons:
+        for reason in filter(None, dict.fromkeys(reasons)):
             console.say(f"Runs are trained one after another: {reason}.")
-    return [group for runs in alike.values() for group in _even_groups(runs, together or TOGETHER)]
-
-
-def _even_groups(runs: list[RunSpec], largest: int) -> Iterator[list[RunSpec]]:
-    """Yield groups of about the same size: ten runs, at most eight at a time, become two groups of five."""
-    groups = -(-len(runs) // largest)
-    for i in range(groups):
-        yield runs[i * len(runs) // groups : (i + 1) * len(runs) // groups]
+    largest = together or TOGETHER
+    groups = []
+    for runs in alike.values():
+        count = -(-len(runs) // largest)  # of about the same size: ten runs, at most eight at a time, are five and five
+        groups += [runs[i * len(runs) // count : (i + 1) * len(runs) // count] for i in range(count)]
+    return groups
 
 
 def group_name(group: Sequence[RunSpec]) -> str:

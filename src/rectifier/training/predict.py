@@ -5,14 +5,11 @@ New images are processed like the run's own: the same decoding, the same loader,
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +20,7 @@ from rectifier._base import check, console
 from rectifier._base.files import write_bytes
 from rectifier.data.dataset import PARTS, ImageData
 from rectifier.data.loader import Loader
-from rectifier.evaluation.by_features import DECISIONS, Decision
+from rectifier.evaluation.by_features import DECISIONS
 from rectifier.evaluation.by_features.hog import hog_features
 from rectifier.evaluation.rules.calibration import TemperatureScaling
 from rectifier.labels import columns
@@ -34,6 +31,7 @@ from rectifier.training.engine.options import Options
 from rectifier.training.engine.predict import outputs
 from rectifier.training.image_files import FilesOnDemand, find_images
 from rectifier.training.job import network_of
+from rectifier.training.run.curves import as_csv
 from rectifier.training.run.folder import Run
 from rectifier.training.settings import SETTINGS
 
@@ -67,23 +65,17 @@ class PredictionTable:
 
     def rows(self) -> list[dict[str, str]]:
         """Return the rows of the table as text, one per image; the cells of an unreadable image are blank."""
-        names = self.columns
-        found = zip(self.images, self.classes.tolist(), self.probabilities.tolist(), strict=True)
-        return [dict(zip(names, self._cells(*each), strict=True)) for each in found]
-
-    def _cells(self, image: str, classes: list[int], probabilities: list[float]) -> list[str]:
-        cells = [image]
-        for names, k, probability in zip(self.space.classes, classes, probabilities, strict=True):
-            cells += ["", ""] if k < 0 else [names[k], f"{probability:.6f}"]
-        return cells
+        header, rows = self.columns, []
+        for image, classes, shares in zip(self.images, self.classes.tolist(), self.probabilities.tolist(), strict=True):
+            cells = [image]
+            for names, k, share in zip(self.space.classes, classes, shares, strict=True):
+                cells += ["", ""] if k < 0 else [names[k], f"{share:.6f}"]
+            rows.append(dict(zip(header, cells, strict=True)))
+        return rows
 
     def text(self) -> str:
         """Return the table as CSV."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows())
-        return text.getvalue()
+        return as_csv(self.rows())
 
     def write(self, path: str | Path) -> None:
         """Write the table as CSV, atomically. Cells that start with = stay as they are."""
@@ -124,44 +116,38 @@ def predict_images(
             of the rule. The rule still decides the class.
     """
     run = Run.open(run)
-    check.raise_all(
-        [
-            check.choice("device", device, SETTINGS["accelerator"].choices),
-            check.that("batch_size", batch_size, "a positive integer", check.is_count(batch_size)),
-        ]
-    )
+    known = SETTINGS["accelerator"].choices
+    check.raise_all([check.choice("device", device, known), check.count("batch_size", batch_size)])
     rules = run.rules
-    name, why = _chosen_rule(rules, rule)
+    name, why = rules["preferred"] if rule is None else rule, "as requested"
+    check.raise_all([check.choice("rule", name, tuple(rules["offsets"]))])
+    if rule is None:
+        score = 100 * rules["validation"][name]
+        why = f"preferred by validation, with a class-balanced accuracy of {score:.1f} %"
     named = find_images(images, root, run.config.data_options.get("image"))
     height, width, channels = run.data["shape"]
     files = FilesOnDemand(tuple(path for _, path in named), (height, width, channels), run.data["fit"])
     calibration = TemperatureScaling.from_dict(rules["calibration"]) if calibrated else None
     offsets, found = torch.tensor(rules["offsets"][name]), []
-    with _ignored_warnings(), console.progress() as display:
+    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    precision = "32" if on_cpu and run.config.precision == "16" else run.config.precision  # a CPU has no float16
+    fabric = make_fabric(Options(accelerator=device, precision=precision), alone=True)
+    # Decoding ignores warnings too, but one thread restores what another has set: it needs a block around all threads.
+    with warnings.catch_warnings(action="ignore"), console.progress() as display:
         task = display.add_task("predicting", total=len(files))
-        for logits in _logits(run, files, batch_size, make_fabric(_options(run.config.precision, device), alone=True)):
+        for logits in _logits(run, files, batch_size, fabric):
             # On the CPU, because some devices lack double precision.
             found.append(decide(logits.cpu(), run.space.sizes, offsets, calibration))
             display.advance(task, len(logits))
     classes, probabilities = (torch.cat(each) for each in zip(*found, strict=True))
-    bad = dict(sorted(files.unreadable.items()))
+    bad, names = dict(sorted(files.unreadable.items())), tuple(image for image, _ in named)
     if len(bad) == len(named):
         hint = "" if root else " Paths in a table start from the table's folder, or from root."
         example = f"{named[0][1]} ({bad[0]})"
         raise ValueError(f"None of {check.amount(len(named), 'image')} can be read, such as {example}.{hint}")
     classes[list(bad)], probabilities[list(bad)] = -1, torch.nan
-    unreadable = tuple((named[row][0], reason) for row, reason in bad.items())
-    names = tuple(image for image, _ in named)
+    unreadable = tuple((names[row], reason) for row, reason in bad.items())
     return PredictionTable(names, classes, probabilities, run.space, name, why, unreadable)
-
-
-def _chosen_rule(rules: dict[str, Any], wanted: str | None) -> tuple[str, str]:
-    """Return the name of the rule, and the reason for it."""
-    if wanted is not None:
-        check.raise_all([check.choice("rule", wanted, tuple(rules["offsets"]))])
-        return wanted, "as requested"
-    name = rules["preferred"]
-    return name, f"preferred by validation, with a class-balanced accuracy of {100 * rules['validation'][name]:.1f} %"
 
 
 def decide(
@@ -183,25 +169,21 @@ def decide(
 
 def _logits(run: Run, files: FilesOnDemand, batch_size: int, fabric: Fabric) -> Iterator[Tensor]:
     """Yield the logits of the images, batch by batch: the classifier's, or the scores of a decision by features."""
-    kept = run.decision()
-    decide = None
-    if kept is not None:
-        state = {name: tensor.to(fabric.device) for name, tensor in kept[1].items()}
-        decide = DECISIONS[kept[0]].from_state(state)
+    decision: Any = None
+    if (saved := run.decision()) is not None:
+        decision = DECISIONS[saved[0]].from_state({name: each.to(fabric.device) for name, each in saved[1].items()})
     if find_method(run.config.method).features is not None:
         for start in range(0, len(files), batch_size):
             pixels = files.gather(np.arange(start, min(start + batch_size, len(files))))
-            yield cast(Decision, decide)(hog_features(pixels).to(fabric.device))
+            yield decision(hog_features(pixels).to(fabric.device))
         return
-    network, loader = load_network(run).to(fabric.device), _loader(run, files, batch_size, fabric)
-    for _, output in outputs(fabric, network, loader):
-        yield output.logits if decide is None else decide(output.features)
-
-
-def _options(precision: str, device: str) -> Options:
-    """Return the options for one device, in the precision of training; a CPU has float32 in place of float16."""
-    cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    return Options(accelerator=device, precision="32" if cpu and precision == "16" else precision)
+    targets = torch.full((len(files), len(run.space)), -1)
+    data = ImageData("images", files, targets, run.space, torch.full((len(files),), PARTS.index("test")))
+    with console.quiet():  # users need not know where the loader keeps pixels
+        options: dict[str, Any] = {"device": fabric.device, "mode": "streamed", "normalise": run.normalisation}
+        loader = Loader(data, "test", batch_size, **options)
+    for _, output in outputs(fabric, load_network(run).to(fabric.device), loader):
+        yield output.logits if decision is None else decision(output.features)
 
 
 def load_network(run: Run) -> nn.Module:
@@ -213,25 +195,6 @@ def load_network(run: Run) -> nn.Module:
     network = network.double() if config.precision == "64" else network
     network.load_state_dict(run.weights())
     return network
-
-
-def _loader(run: Run, files: FilesOnDemand, batch_size: int, fabric: Fabric) -> Loader:
-    targets = torch.full((len(files), len(run.space)), -1)
-    data = ImageData("images", files, targets, run.space, torch.full((len(files),), PARTS.index("test")))
-    with console.quiet():  # users need not know where the loader keeps pixels
-        return Loader(data, "test", batch_size, device=fabric.device, mode="streamed", normalise=run.normalisation)
-
-
-@contextmanager
-def _ignored_warnings() -> Iterator[None]:
-    """Ignore warnings while all images are decoded.
-
-    Decoding also does so for each image. But one thread restores what another has set, so the state must be saved
-    around all threads.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -6,6 +6,7 @@ second stage resumes there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -19,7 +20,7 @@ from torch import Tensor
 from rectifier._base import check, console
 from rectifier.data.loader import Batch
 from rectifier.evaluation.rules.prior import prior_offsets
-from rectifier.methods import build_objective
+from rectifier.methods import build_objective, rounds_of
 from rectifier.networks.decoupling import RetrainedClassifier
 from rectifier.training.config import Config
 from rectifier.training.engine.batchnorm import with_global_batch_norm
@@ -32,7 +33,7 @@ from rectifier.training.engine.state import State
 from rectifier.training.engine.step import is_captured
 from rectifier.training.finish import COLLAPSE
 from rectifier.training.job import Job
-from rectifier.training.run.curves import Curves
+from rectifier.training.run.curves import Curves, Row
 
 
 def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -> tuple[list[Job], list[str]]:
@@ -41,22 +42,20 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
     The networks end with the weights of the chosen epoch. Return the jobs that finished, and the errors of the others.
     """
     held_out = jobs[0].held_out(fabric, "validation")
-    alike = _alike([job.config for job in jobs])
+    courses = []
     with ExitStack() as recorders:
-        courses = []
-        for job, like in zip(jobs, alike, strict=True):
+        for job, alike in zip(jobs, _alike([job.config for job in jobs]), strict=True):
             course = make_course(fabric, job, held_out, profile)
             if len(jobs) > 1:
-                course.lane = Lane(fabric.device, job.seed(fabric), like)
+                course.lane = Lane(fabric.device, job.seed(fabric), alike)
             if fabric.is_global_zero:
                 course.recorder = recorders.enter_context(closing(_Recorder(job, course.state)))
             courses.append(course)
         failed = fit(fabric, courses, jobs[0].config.checkpoint_seconds)
-    finished = [job for job, course in zip(jobs, courses, strict=True) if course not in failed]
-    for job, course in zip(jobs, courses, strict=True):
-        if course not in failed:
-            job.network.load_state_dict(course.state.best_weights or {})
-    return finished, list(failed.values())
+    finished = {job: course for job, course in zip(jobs, courses, strict=True) if course not in failed}
+    for job, course in finished.items():
+        job.network.load_state_dict(course.state.best_weights or {})
+    return list(finished), list(failed.values())
 
 
 def _alike(configs: Sequence[Config]) -> list[dict[str, int]]:
@@ -68,10 +67,8 @@ def _alike(configs: Sequence[Config]) -> list[dict[str, int]]:
     """
     losses = [{**config.as_dict(), "seed": 0} for config in configs]
     networks = [(one.network, one.network_options, one.size, one.batch_size) for one in configs]
-    return [
-        {"network": networks.count(network), "loss": losses.count(loss)}
-        for network, loss in zip(networks, losses, strict=True)
-    ]
+    both = zip(networks, losses, strict=True)
+    return [{"network": networks.count(network), "loss": losses.count(loss)} for network, loss in both]
 
 
 def retrain_classifiers(fabric: Fabric, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
@@ -94,19 +91,11 @@ def retrain_classifiers(fabric: Fabric, jobs: Sequence[Job]) -> tuple[list[Job],
 
 def _second_stage(fabric: Fabric, job: Job) -> Job:
     """Return the job of the second training of a job's classifier."""
-    asked, config = job.afterwards, job.config
+    asked, config, network = job.afterwards, job.config, cast(Any, job.network)
     # All classes are equally frequent, so the choice of the epoch must not correct for a prior.
     select = "argmax" if config.select == "prior" else config.select
-    changed = replace(
-        config,
-        method="class-balanced-sampling",
-        method_options={},
-        epochs=asked.epochs,
-        select=select,
-        warmup=0.0,
-        patience=None,
-    )
-    network: Any = job.network
+    changed = replace(config, epochs=asked.epochs, select=select, warmup=0.0, patience=None)
+    changed = replace(changed, method="class-balanced-sampling", method_options={})
     second = replace(
         job,
         spec=replace(job.spec, config=changed),
@@ -116,7 +105,7 @@ def _second_stage(fabric: Fabric, job: Job) -> Job:
         stage="classifier",
     )
     sampler = second.sampler(fabric.world_size, fabric.global_rank)
-    return replace(second, loader=job.batches.with_sampler(sampler, config.seed))
+    return replace(second, loader=job.loader.with_sampler(sampler, config.seed))
 
 
 def make_course(fabric: Fabric, job: Job, held_out: Iterable[Batch], profile: bool = False) -> Course:
@@ -127,43 +116,37 @@ def make_course(fabric: Fabric, job: Job, held_out: Iterable[Batch], profile: bo
     if fabric.world_size > 1 and job.config.batch_norm == "global" and not job.stage:
         network = with_global_batch_norm(network)
     if profile:
-        found = profile_step(fabric, network, objective, job.batches, options)
+        found = profile_step(fabric, network, objective, job.loader, options)
         console.say(describe(found, is_captured(fabric, options)))
 
-    def ids(positions: Tensor) -> list[str]:
-        return [data.ids[i] for i in data.indices("train")[positions].tolist()]
-
+    validation = None
+    if job.method.decision is None or job.method.objective is None:  # else the logits mean nothing during training
+        offsets = prior_offsets(job.counts) if job.config.select == "prior" else torch.zeros(data.space.columns)
+        captured = is_captured(fabric, options)
+        validation = Validation(fabric, job.network, held_out, data.space.sizes, offsets, captured)
     return Course(
         str(job.spec.folder),
         fabric,
         options,
         network,
         objective,
-        job.batches,
+        job.loader,
         data.space.names,
-        ids,
-        State.from_checkpoint(job.run.checkpoint(job.checkpoint)),
+        lambda positions: [data.ids[i] for i in data.indices("train")[positions].tolist()],
+        job.run.checkpoint(job.stage),
         mixing=None if job.mixing is None else job.mixing.to(fabric.device),
-        validation=_validation(fabric, job, held_out),
+        validation=validation,
         before_epoch=_rounds(fabric, job),
     )
 
 
-def _validation(fabric: Fabric, job: Job, held_out: Iterable[Batch]) -> Validation | None:
-    """Return what scores the network under the rule that chooses the epoch."""
-    if not job.trains_classifier:
-        return None
-    space = job.data.space
-    offsets = prior_offsets(job.counts) if job.config.select == "prior" else torch.zeros(space.columns)
-    return Validation(fabric, job.network, held_out, space.sizes, offsets, is_captured(fabric, job.options))
-
-
 def _rounds(fabric: Fabric, job: Job) -> Callable[[int], None] | None:
     """Return what shows the sampler the features of all training samples, where its method works in rounds."""
-    due, sampler = job.rounds, cast(Any, job.batches.sampler)
+    due = rounds_of(job.config.method, job.config.epochs, job.config.method_options)
     if not due:
         return None
-    batches = job.batches.in_order(shard(len(job.data.indices("train")), fabric))  # shares the pixels
+    sampler: Any = job.loader.sampler
+    batches = job.loader.in_order(shard(len(job.data.indices("train")), fabric))  # shares the pixels
 
     def before_epoch(epoch: int) -> None:
         if epoch in due:
@@ -173,32 +156,22 @@ def _rounds(fabric: Fabric, job: Job) -> Callable[[int], None] | None:
     return before_epoch
 
 
-class _Recorder:
+class _Recorder(Curves):
     """Writes checkpoints and curves into the run folder, and warns early if the predictions collapse."""
 
     def __init__(self, job: Job, state: State) -> None:
-        self._run, self._checkpoint = job.run, job.checkpoint
-        self._quarter = job.config.epochs / 4
+        super().__init__(job.run, job.config.tensorboard, state.epochs, state.labels, job.stage)
         present = [int((counts > 0).sum()) for counts in job.data.counts("validation")]
-        self._chance = fmean(1 / classes for classes in present if classes) if any(present) else 0.0
-        from_the_start = job.method.rectification and not job.config.method_options.get("rectify_from")
-        self._checks_collapse = bool(from_the_start)
-        self._curves = Curves(job.run, job.config.tensorboard, state.epochs, state.labels, job.stage)
+        self._chance = fmean(1 / classes for classes in present if classes)
+        rectified = job.method.rectification and not job.config.method_options.get("rectify_from")
+        self._check_from = job.config.epochs / 4 if rectified else math.inf
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
-        self._run.save_checkpoint(state, self._checkpoint)
-
-    def save_epoch(self, state: State) -> None:
-        row = state.epochs[-1]
-        self._curves.add(row, state.last_labels())
-        due = self._checks_collapse and state.epoch >= self._quarter
-        if due and row["validation"] is not None and row["rectification"]:
-            self._checks_collapse = False  # once; the end of training checks again
+    def save_epoch(self, row: Row, labels: Sequence[Row]) -> None:
+        super().save_epoch(row, labels)
+        if row["epoch"] >= self._check_from and row["validation"] is not None and row["rectification"]:
+            self._check_from = math.inf  # once; the end of training checks again
             if row["validation"] <= self._chance + 1e-6:
                 console.say(
-                    f"{self._run.path}: All images got the same prediction after epoch {state.epoch}."
+                    f"{self._run.path}: All images got the same prediction after epoch {row['epoch']}."
                     f" Often harmless this early. If it persists, {COLLAPSE}"
                 )
-
-    def close(self) -> None:
-        self._curves.close()

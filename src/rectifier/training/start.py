@@ -14,7 +14,7 @@ from lightning.fabric import Fabric
 from rectifier._base import console
 from rectifier._base.files import claimed
 from rectifier.training.config import Config
-from rectifier.training.engine.devices import launch, make_fabric, shared_cores
+from rectifier.training.engine.devices import launch, make_fabric, set_up
 from rectifier.training.finish import finish
 from rectifier.training.job import Job, RunSpec, engine_options, headline, open_jobs
 from rectifier.training.run.folder import Run
@@ -48,7 +48,7 @@ def train(
     """
     spec = RunSpec(str(out), config.anchored(), Path(out)) if job is None else job.spec
     Run.check_free(out, spec.config)
-    return train_specs([spec], title or spec.name, None if job is None else [job], profile)[0]
+    return train_specs([spec], title or spec.name, [job] if job else None, profile)[0]
 
 
 def resume(run: str | Path | Run, *, title: str | None = None, step: str | None = None, job: Job | None = None) -> Run:
@@ -58,9 +58,8 @@ def resume(run: str | Path | Run, *, title: str | None = None, step: str | None 
         console.say(f"{opened.path} is finished.")
         return opened
     config = opened.config if step is None else replace(opened.config, step=step)
-    jobs = [job] if job is not None and job.config == config else None
     spec = RunSpec(str(opened.path), config, opened.path)
-    return train_specs([spec], title or spec.name, jobs)[0]
+    return train_specs([spec], title or spec.name, [job] if job is not None and job.config == config else None)[0]
 
 
 def train_specs(
@@ -74,27 +73,17 @@ def train_specs(
 
 def _train(fabric: Fabric, specs: list[RunSpec], title: str, jobs: Sequence[Job] | None, profile: bool) -> list[Run]:
     """Do the work of one process. All processes do the same, and the first writes."""
-    cores = shared_cores(fabric, engine_options(specs[0].config))
-    with _own_random_state(fabric), _fastest_kernels(fabric), cores, ExitStack() as claims:
+    with set_up(fabric, engine_options(specs[0].config)):
         if jobs is None:
             with fabric.rank_zero_first():  # it may decode images, which the others then find
                 jobs = open_jobs(specs)
         first = jobs[0].ready(fabric)
         jobs = [first, *(job.ready(fabric, first.loader) for job in jobs[1:])]
         torch.manual_seed(first.seed(fabric))
-        if fabric.is_global_zero:
-            for job in jobs:
-                claims.enter_context(_started(fabric, job))
-        fabric.barrier()
-        console.say(f"{title}: {headline(fabric, jobs)}")
-        started = time.monotonic()
-        try:
+        with _sessions(fabric, jobs) if fabric.is_global_zero else nullcontext():
+            fabric.barrier()
+            console.say(f"{title}: {headline(fabric, jobs)}")
             _train_and_finish(fabric, jobs, profile)
-        except BaseException:
-            with suppress(OSError):  # the first error is the one to report
-                _end_session(fabric, jobs, started)
-            raise
-        _end_session(fabric, jobs, started)
         fabric.barrier()  # no process may report a finished run before the first has scored it
     return [job.run for job in jobs]
 
@@ -113,40 +102,23 @@ def _train_and_finish(fabric: Fabric, jobs: Sequence[Job], profile: bool) -> Non
 
 
 @contextmanager
-def _started(fabric: Fabric, job: Job) -> Iterator[None]:
-    """Create or reopen a run, and keep other processes from training it at the same time."""
-    folder, run = job.spec.folder, job.run
-    folder.mkdir(parents=True, exist_ok=True)
-    with claimed(folder, wait=False) as ours:
-        if not ours:
-            raise BusyError(folder)
-        if not (folder / "config.json").is_file():
-            Run.create(folder, job.config)
-        run.begin(job.data, job.normalisation, {**job.resolved, "device": str(fabric.device)}, job.config.fit)
-        yield
-
-
-def _end_session(fabric: Fabric, jobs: Sequence[Job], started: float) -> None:
-    if fabric.is_global_zero:
+def _sessions(fabric: Fabric, jobs: Sequence[Job]) -> Iterator[None]:
+    """Create or reopen the runs, keep other processes from training them, and record how long the block takes."""
+    with ExitStack() as stack:
         for job in jobs:
-            job.run.end_session(seconds=round(time.monotonic() - started, 3), together=len(jobs))
-
-
-@contextmanager
-def _own_random_state(fabric: Fabric) -> Iterator[None]:
-    """Leave the caller's random state unchanged, and let only the first process print messages."""
-    devices = [fabric.device] if fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), nullcontext() if fabric.is_global_zero else console.quiet():
-        yield
-
-
-@contextmanager
-def _fastest_kernels(fabric: Fabric) -> Iterator[None]:
-    """Let cuDNN search for its fastest convolutions, unless the user wants deterministic ones."""
-    known = torch.backends.cudnn
-    before = known.benchmark
-    known.benchmark = (fabric.device.type == "cuda" and not known.deterministic) or before
-    try:
-        yield
-    finally:
-        known.benchmark = before
+            folder = job.spec.folder
+            folder.mkdir(parents=True, exist_ok=True)
+            if not stack.enter_context(claimed(folder, wait=False)):
+                raise BusyError(folder)
+            if not (folder / "config.json").is_file():
+                Run.create(folder, job.config)
+            job.run.begin(job.data, job.normalisation, {**job.resolved, "device": str(fabric.device)}, job.config.fit)
+        started = time.monotonic()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            with suppress(OSError) if failed else nullcontext():  # the first error is the one to report
+                for job in jobs:
+                    job.run.end_session(seconds=round(time.monotonic() - started, 3), together=len(jobs))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from helpers.cases import Batch, batches, make_batch
 from rectifier import class_balanced_accuracy, class_counts
-from rectifier.evaluation.rules.prior import prior_offsets
+from rectifier.evaluation.rules import prior_offsets
 from rectifier.evaluation.rules.tuning import tuned_offsets
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from helpers.cases import StopsAfter
 from helpers.network_forms import FORMS, TRIED, images_for
 from rectifier import LabelSpace, Loader, RectifiedCrossEntropy, class_balanced_accuracy, class_counts, open_data
-from rectifier.evaluation.rules.prior import prior_offsets
+from rectifier.evaluation.rules import prior_offsets
 from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 from rectifier.losses.objective import Objective
 from rectifier.methods import METHODS, build_objective, build_sampler, needed_of_network

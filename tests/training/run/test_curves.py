@@ -35,7 +35,7 @@ def write(run: Run, first: int, last: int, tensorboard: bool = False) -> None:
     """Train from the checkpoint after epoch ``first - 1`` to ``last``."""
     curves = Curves(run, tensorboard, *rows_until(first - 1))
     for epoch in range(first, last + 1):
-        curves.add(epoch_row(epoch), label_rows(epoch))
+        curves.save_epoch(epoch_row(epoch), label_rows(epoch))
     curves.close()
 
 
@@ -99,7 +99,7 @@ def test_a_row_is_there_as_soon_as_its_epoch_ends(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     curves = Curves(run, False, [], [])
     for epoch in (1, 2):
-        curves.add(epoch_row(epoch), label_rows(epoch))
+        curves.save_epoch(epoch_row(epoch), label_rows(epoch))
         assert [row["epoch"] for row in read(run.path / "history.csv")] == [str(e) for e in range(1, epoch + 1)]
         assert len(read(run.path / "labels.csv")) == epoch * len(LABELS)
 

@@ -11,14 +11,11 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier._base.distances import squared_distances, unit
-from rectifier.evaluation.by_features.decision import Decision, checked_fit_data
+from rectifier.evaluation.by_features.decision import NEVER, Decision, FitData
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 from rectifier.samplers.lmle.clusters import CHUNK, CLUSTER_SIZE, Clusters, cluster_labels
-
-NEVER = -1e4
-"""The score of a class without any centre: far below all scores of unit-length features."""
 
 NEARESTS = (1, 2, 3, 5, 10, 20, 50)
 """The numbers of nearest centres that validation chooses from, in addition to all of them."""
@@ -34,6 +31,9 @@ class ClusterDecision(Decision):
     Features are scaled to unit length. Validation chooses the number of nearest centres that count, by class-balanced
     accuracy and for all labels at once; ties go to the smaller number. With 1, the nearest centre decides.
 
+    Options of ``fit``: ``size`` is the approximate number of samples in a cluster, ``nearests`` are the numbers to try,
+    ``seed`` draws the first centres.
+
     >>> features, targets = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 3.0]]), torch.tensor([[0], [0], [1]])
     >>> found = ClusterDecision.fit(features, targets, LabelSpace.from_sizes([2]), features, targets)
     >>> found(torch.tensor([[0.1, 0.2]])).argmax(1).item()
@@ -46,14 +46,10 @@ class ClusterDecision(Decision):
     nearest: int
 
     @classmethod
-    @torch.no_grad()
-    def fit(
+    def fit_checked(
         cls,
-        features: Tensor,
-        targets: Tensor,
         space: LabelSpace,
-        validation_features: Tensor,
-        validation_targets: Tensor,
+        given: FitData,
         *,
         size: int = CLUSTER_SIZE,
         nearests: Sequence[int] = NEARESTS,
@@ -61,23 +57,18 @@ class ClusterDecision(Decision):
     ) -> Self:
         if not all(check.is_count(nearest) for nearest in nearests):
             check.fail("nearests", "positive integers", repr(nearests))
-        given = checked_fit_data(features, targets, space, validation_features, validation_targets)
         found = cluster_labels(unit(given.features.float()), given.targets, size, seed, FITTED_ON)
-        most = max(1, *(len(own.class_of) for own in found))
+        clusters = tuple(len(own.class_of) for own in found)
+        most = max(1, *clusters)
         queries = unit(given.validation_features.float())
 
         def accuracy(nearest: int) -> float:
             scores = cluster_label_scores(queries, found, space.sizes, nearest)
             return float(class_balanced_accuracy(scores, given.validation_targets, space))
 
-        return cls(
-            space.sizes,
-            tuple(features.shape[1:]),
-            torch.cat([own.centres for own in found]),
-            torch.cat([own.class_of for own in found]),
-            tuple(len(own.class_of) for own in found),
-            max(sorted({most, *(min(nearest, most) for nearest in nearests)}), key=accuracy),
-        )
+        nearest = max(sorted({most, *(min(nearest, most) for nearest in nearests)}), key=accuracy)
+        centres, class_of = torch.cat([own.centres for own in found]), torch.cat([own.class_of for own in found])
+        return cls(space.sizes, tuple(queries.shape[1:]), centres, class_of, clusters, nearest)
 
     def scores(self, features: Tensor) -> Tensor:
         centres, class_of = (part.to(features.device).split(self.clusters) for part in (self.centres, self.class_of))
@@ -86,43 +77,36 @@ class ClusterDecision(Decision):
         return cluster_label_scores(unit(features.float()), found, self.sizes, self.nearest)
 
 
-def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: int | None = None) -> Tensor:
+def cluster_scores(queries: Tensor, clusters: Clusters, classes: int, nearest: int) -> Tensor:
     """Score the classes of one label, ``(Q, classes)``, by the distances of queries ``(Q, D)`` to the centres.
 
     The score is the smallest distance to a cluster of another class, minus the largest distance to a cluster of the
-    class, among the ``nearest`` centres of the query (None: all). Distances are squared; the highest score wins. A
-    class that owns all of these centres scores 0. A class that owns none scores below all others, by the distance to
-    its own nearest centre. A class without any centre scores ``NEVER``.
+    class, among the ``nearest`` centres of the query. Distances are squared; the highest score wins. A class that owns
+    all of these centres scores 0. A class that owns none scores below all others, by the distance to its own nearest
+    centre. A class without any centre scores ``NEVER``.
 
     >>> clusters = Clusters(torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([0, 0, 1]), torch.zeros(0).long())
-    >>> cluster_scores(torch.tensor([[1.0]]), clusters, classes=2)
+    >>> cluster_scores(torch.tensor([[1.0]]), clusters, classes=2, nearest=3)
     tensor([[ 8., -9.]])
     """
     number = len(clusters.class_of)
     if number == 0:
         return torch.zeros(len(queries), classes, dtype=queries.dtype, device=queries.device)
-    kept = number if nearest is None else min(nearest, number)
     rows = queries.split(max(1, CHUNK // (number + classes)))
-    return torch.cat([_scores(chunk, clusters, classes, kept) for chunk in rows])
+    return torch.cat([_scores(chunk, clusters, classes, nearest) for chunk in rows])
 
 
-def cluster_label_scores(
-    queries: Tensor, clusters: Sequence[Clusters], sizes: tuple[int, ...], nearest: int | None = None
-) -> Tensor:
+def cluster_label_scores(queries: Tensor, clusters: Sequence[Clusters], sizes: Sequence[int], nearest: int) -> Tensor:
     """Score the classes of all labels, ``(Q, K)``; queries ``(Q, D)`` or ``(Q, A, D)``, one Clusters per label."""
     by_label = enumerate(zip(clusters, sizes, strict=True))
-    return torch.cat(
-        [cluster_scores(columns.of_label(queries, a), own, size, nearest) for a, (own, size) in by_label], 1
-    )
+    scores = [cluster_scores(columns.of_label(queries, a), own, size, nearest) for a, (own, size) in by_label]
+    return torch.cat(scores, 1)
 
 
-def _scores(queries: Tensor, clusters: Clusters, classes: int, kept: int) -> Tensor:
+def _scores(queries: Tensor, clusters: Clusters, classes: int, nearest: int) -> Tensor:
     distances = squared_distances(queries, clusters.centres)
-    if kept < len(clusters.class_of):
-        order = distances.argsort(dim=1, stable=True)[:, :kept]
-        near = torch.zeros_like(distances, dtype=torch.bool).scatter(1, order, True)
-    else:
-        near = torch.ones_like(distances, dtype=torch.bool)
+    order = distances.argsort(dim=1, stable=True)[:, :nearest]
+    near = torch.zeros_like(distances, dtype=torch.bool).scatter(1, order, True)
     infinite = float("inf")
     place = clusters.class_of.expand_as(distances)
     empty = distances.new_full((len(queries), classes), infinite)

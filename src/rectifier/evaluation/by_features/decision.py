@@ -9,7 +9,7 @@ each call copies them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Self
 
@@ -20,6 +20,18 @@ from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 
+NEVER = -1e4
+"""The score of a class without training samples: far below all scores of unit-length features."""
+
+
+class FitData(NamedTuple):
+    """Checked features and targets, all on the device of the training features."""
+
+    features: Tensor
+    targets: Tensor
+    validation_features: Tensor
+    validation_targets: Tensor
+
 
 @dataclass(frozen=True, eq=False)
 class Decision(ABC):
@@ -29,7 +41,7 @@ class Decision(ABC):
     shape: tuple[int, ...]  # of the features of a sample: (D,), or (A, D)
 
     @classmethod
-    @abstractmethod
+    @torch.no_grad()
     def fit(
         cls,
         features: Tensor,
@@ -37,8 +49,35 @@ class Decision(ABC):
         space: LabelSpace,
         validation_features: Tensor,
         validation_targets: Tensor,
+        **options: Any,
     ) -> Self:
-        """Fit on training features ``(n, D)`` or ``(n, A, D)`` and targets ``(n, A)``; tune on validation."""
+        """Fit on training features ``(n, D)`` or ``(n, A, D)`` and targets ``(n, A)``; tune on validation.
+
+        The class describes its ``options``. Everything runs on the device of the training features.
+        """
+        shapes = [tuple(x.shape) for x in (features, validation_features)]
+        shape_ok = features.dim() == 2 or (features.dim() == 3 and features.shape[1] == len(space))
+        if not shape_ok or shapes[0][1:] != shapes[1][1:]:
+            wanted = f"both of shape (·, D) or (·, {len(space)}, D)"
+            check.fail("features and validation_features", wanted, f"{shapes[0]} and {shapes[1]}")
+        if not features.is_floating_point() or not validation_features.is_floating_point():
+            got = f"{features.dtype} and {validation_features.dtype}"
+            check.fail("features and validation_features", "floating point", got)
+        given: list[Tensor] = []
+        for name, x, own in (("", features, targets), ("validation_", validation_features, validation_targets)):
+            known = columns.as_targets(own, space.sizes, space.names).clamp(min=-1).to(features.device)
+            check.same_length(f"{name}features", x, f"{name}targets", known)
+            if not bool(x.isfinite().all()):
+                check.fail(f"{name}features", "finite", "NaN or infinity among them: the network has diverged")
+            if not bool((known >= 0).any()):
+                check.fail(f"{name}targets", "of at least one sample that has a label", "none")
+            given += [x.detach().to(features.device), known]
+        return cls.fit_checked(space, FitData(*given), **options)
+
+    @classmethod
+    @abstractmethod
+    def fit_checked(cls, *args: Any, **options: Any) -> Self:
+        """Fit on a label space and ``FitData``."""
 
     @torch.no_grad()
     def __call__(self, features: Tensor) -> Tensor:
@@ -62,45 +101,9 @@ class Decision(ABC):
         names = [part.name for part in fields(cls)]
         if set(state) != set(names):
             check.fail(f"the state of {cls.__name__}", f"of {', '.join(names)}", ", ".join(state) or "nothing")
-        return cls(**{part.name: _plain(state[part.name], str(part.type)) for part in fields(cls)})
-
-
-class FitData(NamedTuple):
-    """Checked features and targets, all on the device of the training features."""
-
-    features: Tensor
-    targets: Tensor
-    validation_features: Tensor
-    validation_targets: Tensor
-
-
-def checked_fit_data(
-    features: Tensor, targets: Tensor, space: LabelSpace, validation_features: Tensor, validation_targets: Tensor
-) -> FitData:
-    """Check what a decision is fitted on, and move it to the device of the training features."""
-    shapes = [tuple(x.shape) for x in (features, validation_features)]
-    shape_ok = features.dim() == 2 or (features.dim() == 3 and features.shape[1] == len(space))
-    if not shape_ok or shapes[0][1:] != shapes[1][1:]:
-        wanted = f"both of shape (·, D) or (·, {len(space)}, D)"
-        check.fail("features and validation_features", wanted, f"{shapes[0]} and {shapes[1]}")
-    if not features.is_floating_point() or not validation_features.is_floating_point():
-        got = f"{features.dtype} and {validation_features.dtype}"
-        check.fail("features and validation_features", "floating point", got)
-    parts: list[Tensor] = []
-    for name, x, own in (("", features, targets), ("validation_", validation_features, validation_targets)):
-        known = columns.as_targets(own, space.sizes, space.names).clamp(min=-1).to(features.device)
-        check.same_length(f"{name}features", x, f"{name}targets", known)
-        if not bool(x.isfinite().all()):
-            check.fail(f"{name}features", "finite", "NaN or infinity among them: the network has diverged")
-        if not bool((known >= 0).any()):
-            check.fail(f"{name}targets", "of at least one sample that has a label", "none")
-        parts += [x.detach().to(features.device), known]
-    return FitData(*parts)
-
-
-def _plain(value: Tensor, wanted: str) -> Any:
-    """Turn a tensor of a state back into the type of its field."""
-    if wanted == "Tensor":
-        return value
-    values: Iterable[Any] | Any = value.tolist()
-    return tuple(values) if wanted.startswith("tuple") else values
+        values: dict[str, Any] = dict(state)
+        for part in fields(cls):
+            if part.type != "Tensor":  # a number, or a tuple of numbers
+                value = state[part.name].tolist()
+                values[part.name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)

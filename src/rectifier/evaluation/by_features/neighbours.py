@@ -15,7 +15,7 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier._base.distances import squared_distances
 from rectifier._base.distances import unit as unit_length
-from rectifier.evaluation.by_features.decision import Decision, checked_fit_data
+from rectifier.evaluation.by_features.decision import Decision, FitData
 from rectifier.evaluation.metrics import balanced_mean, count_correct
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
@@ -57,12 +57,7 @@ def choose_k(
 ) -> int:
     """Return the k with the best class-balanced accuracy on these (validation) queries; ties go to the smaller k.
 
-    ``answers`` are the targets of the queries, the other arguments those of ``neighbour_scores``. Neighbours are
-    searched once for all ``ks``.
-
-    >>> references, targets = torch.tensor([[0.0], [1.0], [2.0], [2.1]]), torch.tensor([[0], [0], [0], [1]])
-    >>> choose_k(torch.tensor([[2.2], [0.1]]), torch.tensor([[0], [0]]), references, targets, (2,), ks=(1, 3))
-    3
+    ``answers`` are the targets of the queries. Neighbours are searched once for all ``ks``.
     """
     counted = torch.zeros(2, len(ks), sum(sizes), dtype=torch.int64, device=queries.device)
     chunks = _neighbours(queries, references, targets, sizes, max(ks))
@@ -131,6 +126,8 @@ class NeighbourDecision(Decision):
     the same way; this only affects neighbours whose distances differ by less than about 0.05 %. Without ``unit``,
     features are stored in float32, because float16 might overflow.
 
+    Options of ``fit``: ``unit``, and ``ks``, the values of k to try.
+
     >>> features, targets = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 3.0]]), torch.tensor([[0], [0], [1]])
     >>> found = NeighbourDecision.fit(features, targets, LabelSpace.from_sizes([2]), features, targets)
     >>> found.k, found(torch.tensor([[0.1, 0.2]])).argmax(1).item()
@@ -143,21 +140,9 @@ class NeighbourDecision(Decision):
     unit: bool
 
     @classmethod
-    @torch.no_grad()
-    def fit(
-        cls,
-        features: Tensor,
-        targets: Tensor,
-        space: LabelSpace,
-        validation_features: Tensor,
-        validation_targets: Tensor,
-        *,
-        unit: bool = True,
-        ks: Sequence[int] = KS,
-    ) -> Self:
+    def fit_checked(cls, space: LabelSpace, given: FitData, *, unit: bool = True, ks: Sequence[int] = KS) -> Self:
         if not ks or not all(check.is_count(k) for k in ks):
             check.fail("ks", "positive integers, at least one", repr(ks))
-        given = checked_fit_data(features, targets, space, validation_features, validation_targets)
         references, queries = (_prepared(x, unit) for x in (given.features, given.validation_features))
         k = choose_k(queries, given.validation_targets, references, given.targets, space.sizes, ks)
         narrow = torch.int8 if max(space.sizes) < 2**7 else torch.int32  # with many labels, targets fill the file

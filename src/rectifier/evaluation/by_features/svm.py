@@ -10,13 +10,10 @@ from torch import Tensor
 
 from rectifier._base import check, console
 from rectifier._base.distances import widest
-from rectifier.evaluation.by_features.decision import Decision, checked_fit_data
+from rectifier.evaluation.by_features.decision import NEVER, Decision, FitData
 from rectifier.labels import columns
 from rectifier.labels.imbalance import column_counts
 from rectifier.labels.space import LabelSpace
-
-NEVER = -1e4
-"""The score of a class without a training sample."""
 
 _NUMBERS = 2**22  # entries of a matrix (samples, machines); about ten such matrices need 300 megabytes
 _EXACT = 1e-7  # stop when the gradient has shrunk to this share of its first value
@@ -27,10 +24,10 @@ _NEWTON_STEPS, _CG_STEPS, _HALVINGS = 100, 500, 30  # upper limits; a tenth is c
 class SVMDecision(Decision):
     """Linear support vector machines: one class against the others of its label. Validation chooses nothing.
 
-    ``fit`` minimises half of the squared weights (including the bias) plus ``strength`` times the squared hinges, like
-    scikit-learn's ``LinearSVC`` with C = ``strength``. Features are standardised first; the weights include that
-    scaling. A label of two classes has one machine: the scores of its classes differ by its value. A class without a
-    sample scores ``NEVER``; a label without any sample scores 0.
+    ``fit`` minimises half of the squared weights (including the bias) plus its option ``strength`` times the squared
+    hinges, like scikit-learn's ``LinearSVC`` with C = ``strength``. Features are standardised first; weights include
+    that scaling. A label of two classes has one machine: the scores of its classes differ by its value. A class without
+    a sample scores ``NEVER``; a label without any sample scores 0.
 
     >>> features, targets = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
     >>> found = SVMDecision.fit(features, targets, LabelSpace.from_sizes([2]), features, targets)
@@ -42,22 +39,10 @@ class SVMDecision(Decision):
     bias: Tensor  # (K,)
 
     @classmethod
-    @torch.no_grad()
-    def fit(
-        cls,
-        features: Tensor,
-        targets: Tensor,
-        space: LabelSpace,
-        validation_features: Tensor,
-        validation_targets: Tensor,
-        *,
-        strength: float = 1.0,
-    ) -> Self:
-        strength_ok = check.is_real(strength) and strength > 0
-        check.raise_all([check.that("strength", strength, "a positive number", strength_ok)])
-        given = checked_fit_data(features, targets, space, validation_features, validation_targets)
-        wide = widest(features.device)
-        x = given.features if wide == torch.float64 else given.features.cpu()
+    def fit_checked(cls, space: LabelSpace, given: FitData, *, strength: float = 1.0) -> Self:
+        check.raise_all([check.positive("strength", strength)])
+        features, wide = given.features, widest(given.features.device)
+        x = features if wide == torch.float64 else features.cpu()
         own = given.targets.to(x.device)
         if features.dim() == 2:
             found = [_machines(x, own, space.sizes, strength)]
@@ -83,17 +68,15 @@ def _machines(features: Tensor, targets: Tensor, sizes: tuple[int, ...], strengt
     unit = torch.where(largest > 0, largest, 1.0)  # so that squares neither overflow nor vanish
     features = features / unit
     mean, deviation = features.mean(0), features.std(0, correction=0)
-    deviation = torch.where(
-        features.amax(0) > features.amin(0), deviation, 1.0
-    )  # by rounding, a constant's deviation is not 0
+    # By rounding, the deviation of a constant is not 0.
+    deviation = torch.where(features.amax(0) > features.amin(0), deviation, 1.0)
     scaled = torch.cat([(features - mean) / deviation, features.new_ones(len(features), 1)], 1)
     label, own = columns.label_of_column(sizes, features.device), columns.own_columns(targets, sizes)
     shown = column_counts(own, sum(sizes)) > 0
     classes = columns.sum_by_label(shown.int(), sizes)[label]
     number = torch.arange(sum(sizes), device=features.device)
-    other = (
-        columns.sum_by_label(torch.where(shown, number, 0), sizes)[label] - number
-    )  # if a label has two classes with samples
+    # Only used where a label has two classes with samples.
+    other = columns.sum_by_label(torch.where(shown, number, 0), sizes)[label] - number
     opposite = shown & (classes == 2) & (number < other)
     weight = scaled.new_zeros(scaled.shape[1], sum(sizes))
     for some in (shown & (classes > 1) & ~opposite).nonzero()[:, 0].split(max(1, _NUMBERS // len(scaled))):

@@ -7,9 +7,4 @@ from rectifier.evaluation.metrics.balanced import (
     count_correct,
 )
 
-__all__ = [
-    "ClassBalancedAccuracy",
-    "balanced_mean",
-    "class_balanced_accuracy",
-    "count_correct",
-]
+__all__ = ["ClassBalancedAccuracy", "balanced_mean", "class_balanced_accuracy", "count_correct"]

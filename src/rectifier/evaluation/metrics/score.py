@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import isfinite, nan
 
 import torch
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.evaluation.metrics.confusion import ClassScores, confusion_counts
 from rectifier.evaluation.metrics.ranking import (
     average_precision,
     calibration_error,
@@ -18,6 +18,7 @@ from rectifier.evaluation.metrics.ranking import (
     top_k_sensitivity,
 )
 from rectifier.labels import columns
+from rectifier.labels.imbalance import column_counts
 from rectifier.labels.space import LabelSpace
 
 MANY, FEW = 100, 20
@@ -27,12 +28,58 @@ Score = tuple[str | None, str | None, str, float]
 """Label, class, metric and value."""
 
 
+@dataclass(frozen=True)
+class ClassScores:
+    """Scores of every class, float64 ``(K,)``, NaN where they are not defined.
+
+    ``samples`` counts the samples of the class, ``predicted`` its predictions. ``sensitivity`` is recall. A class
+    without a sample has no recall or F1. A class that is never predicted has an F1 of 0.
+    """
+
+    sizes: tuple[int, ...]
+    samples: Tensor
+    predicted: Tensor
+    correct: Tensor
+
+    @classmethod
+    def of(cls, predicted: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> ClassScores:
+        """Count predictions and targets, both ``(N, A)``; negative targets do not count."""
+        own = columns.own_columns(targets, sizes)
+        guessed = torch.where(own >= 0, predicted + columns.offsets(sizes, own.device), -1)
+        counted = (own, guessed, torch.where(own == guessed, own, -1))
+        return cls(sizes, *(column_counts(found, sum(sizes)).double() for found in counted))
+
+    @property
+    def sensitivity(self) -> Tensor:
+        return self.correct / self.samples
+
+    @property
+    def f1(self) -> Tensor:
+        return torch.where(self.samples > 0, 2 * self.correct / (self.samples + self.predicted), torch.nan)
+
+    def label_mean(self, values: Tensor) -> Tensor:
+        """Average over the classes of each label that have a value: ``(A,)``, NaN if none has."""
+        defined = ~values.isnan()
+        total = columns.sum_by_label(torch.where(defined, values, 0), self.sizes)
+        return total / columns.sum_by_label(defined.double(), self.sizes)
+
+    @property
+    def accuracy(self) -> Tensor:
+        """The share of correct samples of each label, ``(A,)``."""
+        return columns.sum_by_label(self.correct, self.sizes) / columns.sum_by_label(self.samples, self.sizes)
+
+    @property
+    def g_mean(self) -> Tensor:
+        """The geometric mean of the recall of each label's classes, ``(A,)``: 0 if one class is never right."""
+        return self.label_mean(self.sensitivity.log()).exp()
+
+
 def score(
     logits: Tensor,
     targets: Tensor,
     space: LabelSpace,
-    *,
     train_counts: Sequence[Tensor],
+    *,
     offsets: Tensor | None = None,
     calibrated: Tensor | None = None,
 ) -> Iterator[Score]:
@@ -53,7 +100,7 @@ def score(
     canonical = columns.targets_beside(check.logits(logits), targets, sizes, space.names)
     decided = logits.double() if offsets is None else logits.double() + offsets.to(logits.device).double()
     predicted = columns.argmax(decided, sizes)
-    classes = ClassScores.of(confusion_counts(predicted, canonical, sizes), sizes)
+    classes = ClassScores.of(predicted, canonical, sizes)
     precision = average_precision(columns.softmax(decided, sizes), canonical, sizes)
     by_label = {
         "class_balanced_accuracy": classes.label_mean(classes.sensitivity),
@@ -95,17 +142,13 @@ def _shots(train_counts: Sequence[Tensor], samples: Tensor) -> dict[str, Tensor]
 
 def _group_scores(logits: Tensor, targets: Tensor, space: LabelSpace) -> dict[str, float]:
     """Return the top-5 recall of each group of binary labels named ``group/label``; empty if there are other labels."""
-    groups: dict[str, list[int]] = {}
-    if set(space.sizes) == {2} and all("/" in name for name in space.names):
-        for a, name in enumerate(space.names):
-            groups.setdefault(name.partition("/")[0], []).append(a)
-    if len(groups) < 2:
+    groups = [name.partition("/")[0] for name in space.names]
+    names = list(dict.fromkeys(groups))
+    if set(space.sizes) != {2} or not all("/" in name for name in space.names) or len(names) < 2:
         return {}
-    number = torch.empty(targets.shape[1], dtype=torch.int64, device=targets.device)
-    for position, members in enumerate(groups.values()):
-        number[members] = position
+    number = torch.tensor([names.index(group) for group in groups], device=targets.device)
     found = group_top_k(logits, targets, number)
-    return {name: _plain(found[members].nanmean()) for name, members in groups.items()}
+    return {name: _plain(found[number == position].nanmean()) for position, name in enumerate(names)}
 
 
 def _plain(value: Tensor) -> float:

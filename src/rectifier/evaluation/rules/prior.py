@@ -1,14 +1,14 @@
-"""Take the prior off the logits: correct for how frequent each class is in the training split."""
+"""Subtract the log prior of the training classes from the logits, wholly or by a share that validation chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from torch import Tensor
 
-from rectifier.evaluation.rules.tuning import best_offsets
+from rectifier._base import check
+from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import Counts, log_prior
 
@@ -21,7 +21,6 @@ def prior_offsets(counts: Counts, tau: float = 1.0) -> Tensor:
 
     ``counts`` are those of the training split. A class without a training sample has the prior of half a sample.
 
-    >>> import torch
     >>> prior_offsets(torch.tensor([90, 10])).exp().round(decimals=2)
     tensor([ 1.1100, 10.0000])
     """
@@ -32,7 +31,6 @@ def prior_offsets(counts: Counts, tau: float = 1.0) -> Tensor:
 class LogitAdjustment:
     """Post-hoc logit adjustment (Menon et al. 2021): take tau times the log prior off; validation chooses tau.
 
-    >>> import torch
     >>> logits, targets = torch.tensor([[1.0, 0.5], [1.0, -2.0], [1.0, 0.4]]), torch.tensor([1, 0, 1])
     >>> LogitAdjustment.fit(logits, targets, counts=torch.tensor([90, 10])).tau
     0.5
@@ -51,12 +49,27 @@ class LogitAdjustment:
         counts: Counts,
         taus: Sequence[float] = TAUS,
     ) -> LogitAdjustment:
-        """Choose the tau with the best class-balanced accuracy on these (validation) logits; the first wins a tie.
+        """Choose the tau with the best class-balanced accuracy on validation; the first wins a tie.
 
-        ``counts`` are those of the training split.
+        ``logits`` and ``targets`` are those of validation, ``counts`` those of training.
         """
-        return cls(*best_offsets("taus", taus, partial(prior_offsets, counts), logits, targets, sizes))
+        tau = best_on_validation("taus", taus, lambda tau: prior_offsets(counts, tau), logits, targets, sizes)
+        return cls(tau, prior_offsets(counts, tau))
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return adjusted logits."""
         return logits + self.offsets.to(logits)
+
+
+def best_on_validation(
+    name: str,
+    values: Sequence[float],
+    offsets: Callable[[float], Tensor],
+    logits: Tensor,
+    targets: Tensor,
+    sizes: Sizes | None,
+) -> float:
+    """Return the value whose offsets give the best class-balanced accuracy; the first wins a tie."""
+    if not values:
+        check.fail(name, "a list of at least one number", "an empty one")
+    return max(values, key=lambda v: float(class_balanced_accuracy(logits + offsets(v).to(logits), targets, sizes)))

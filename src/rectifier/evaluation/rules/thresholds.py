@@ -1,20 +1,19 @@
-"""Threshold adjustment, the paper's baseline: move the thresholds of frequent classes after training."""
+"""Threshold adjustment, a method of the paper: lower the scores of frequent classes after training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from rectifier.evaluation.rules.tuning import best_offsets
+from rectifier.evaluation.rules.prior import best_on_validation
 from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import Counts, as_count_list
 
 STRENGTHS = (1, 2, 3, 4, 5)
-"""The values of T that the paper tries for threshold adjustment."""
+"""The values of T that the paper tries."""
 
 
 def adjustment_offsets(counts: Counts, strength: float) -> Tensor:
@@ -32,7 +31,7 @@ def adjustment_offsets(counts: Counts, strength: float) -> Tensor:
 
 @dataclass(frozen=True)
 class ThresholdAdjustment:
-    """The paper's threshold adjustment; validation chooses its strength T.
+    """The paper's baseline: lower the scores of frequent classes after training; validation chooses the strength T.
 
     >>> logits, targets = torch.tensor([[1.0, 0.5], [1.0, 0.2], [1.0, 0.4]]), torch.tensor([0, 0, 1])
     >>> ThresholdAdjustment.fit(logits, targets, counts=torch.tensor([90, 10])).strength
@@ -52,11 +51,14 @@ class ThresholdAdjustment:
         counts: Counts,
         strengths: Sequence[float] = STRENGTHS,
     ) -> ThresholdAdjustment:
-        """Choose the strength with the best class-balanced accuracy on these (validation) logits; the first wins a tie.
+        """Choose the strength with the best class-balanced accuracy on validation; the first wins a tie.
 
-        ``counts`` are those of the training split.
+        ``logits`` and ``targets`` are those of validation, ``counts`` those of training.
         """
-        return cls(*best_offsets("strengths", strengths, partial(adjustment_offsets, counts), logits, targets, sizes))
+        strength = best_on_validation(
+            "strengths", strengths, lambda t: adjustment_offsets(counts, t), logits, targets, sizes
+        )
+        return cls(strength, adjustment_offsets(counts, strength))
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return adjusted logits."""

@@ -1,12 +1,9 @@
-"""Choose offsets on validation, never on test.
+"""Search one threshold per class on validation, never on test.
 
 A decision rule adds one number per class to the logits before the argmax, so a rule is a tensor ``(K,)``.
-``best_offsets`` tries a few candidates; ``tuned_offsets`` searches one threshold per class.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 
@@ -22,25 +18,6 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SWEEPS = 10  # over the classes of a label, at most
-
-
-def best_offsets(
-    name: str,
-    values: Sequence[float],
-    offsets_of: Callable[[float], Tensor],
-    logits: Tensor,
-    targets: Tensor,
-    sizes: Sizes | None,
-) -> tuple[float, Tensor]:
-    """Return the value whose offsets give the best class-balanced accuracy, and these offsets; the first wins a tie."""
-    if not values:
-        check.fail(name, "a list of at least one number", "an empty one")
-
-    def score(value: float) -> float:
-        return float(class_balanced_accuracy(logits + offsets_of(value).to(logits), targets, sizes))
-
-    best = max(values, key=score)
-    return best, offsets_of(best)
 
 
 def tuned_offsets(logits: Tensor, targets: Tensor, sizes: Sizes | None = None, start: Tensor | None = None) -> Tensor:
@@ -94,12 +71,12 @@ def _tune_label(scores: Array, own: Indices) -> Array:
 
 
 class _Leaders:
-    """Scores ``(n, C)`` whose columns move, and the two largest scores of every row, kept up to date."""
+    """Scores ``(n, C)`` of two classes or more whose columns move, and the two largest of every row."""
 
     def __init__(self, scores: Array) -> None:
         self.scores = scores.copy()
         self._rows = np.arange(len(scores))
-        self._two = np.zeros((len(scores), min(2, scores.shape[1])), np.int64)
+        self._two = np.zeros((len(scores), 2), np.int64)
         self._rank(self._rows)
 
     def move(self, k: int, by: float) -> None:
@@ -109,20 +86,16 @@ class _Leaders:
         self._rank(np.flatnonzero((self._two == k).any(1) | (self.scores[:, k] >= last)))
 
     def without(self, k: int) -> tuple[Array, Indices]:
-        """Return the largest score of every row without column k, and its column (-1: there is no other)."""
-        if self.scores.shape[1] == 1:
-            return np.full(len(self.scores), -np.inf), np.full(len(self.scores), -1)
+        """Return the largest score of every row without column k, and its column."""
         winner = np.where(self._two[:, 0] == k, self._two[:, 1], self._two[:, 0])
         return self.scores[self._rows, winner], winner
 
     def _rank(self, rows: Indices) -> None:
         # Among equal scores the first column leads, as in argmax.
-        first = self.scores[rows].argmax(1)
-        self._two[rows, 0] = first
-        if self._two.shape[1] > 1:
-            others = self.scores[rows]
-            others[np.arange(len(rows)), first] = -np.inf
-            self._two[rows, 1] = others.argmax(1)
+        scores = self.scores[rows]
+        self._two[rows, 0] = first = scores.argmax(1)
+        scores[np.arange(len(rows)), first] = -np.inf
+        self._two[rows, 1] = scores.argmax(1)
 
 
 def _best_offset(leaders: _Leaders, k: int, current: float, own: Indices, weight: Array) -> float:

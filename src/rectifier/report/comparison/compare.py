@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,7 @@ from rectifier.evaluation.metrics.catalogue import COMPARED_METRICS
 from rectifier.evaluation.rows import preferred_rule
 from rectifier.evaluation.scoring import COMPARED, PREFERRED
 from rectifier.report.comparison.groups import Entry, Group, check_comparable, form_groups, order, with_baseline_first
-from rectifier.report.comparison.result import Bin, Result
-from rectifier.report.comparison.statistics import difference, estimate, mean_of
+from rectifier.report.comparison.statistics import Bin, Result, difference, estimate, mean_of
 from rectifier.report.profile.counts import imbalance_of, worst_first
 from rectifier.training.run.folder import Run
 from rectifier.training.run.results import rows
@@ -27,7 +25,8 @@ BINS = 20
 """More labels or classes than this are also averaged in this many bins, ordered by imbalance or size."""
 
 BALANCED = "class_balanced_accuracy"
-_KEYS = ["rule", "part", "metric", "label", "class"]
+_Values = list[float | None]  # of one quantity, in every run
+_Member = tuple[str, float | None, _Values]  # the name of a label or class, its imbalance or size, its values
 
 
 def compare_runs(runs: Sequence[Run | str | Path], baseline: str | None = None) -> ComparisonResult:
@@ -45,33 +44,15 @@ def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> Co
 
     ``baseline`` names a group, or a method with a single group. By default it is the group of method ``ce``, or the
     first group. Runs of different data are refused.
-
-    >>> from rectifier.evaluation.rows import as_rows
-    >>> data = {"name": "pets", "fingerprint": "f", "split_hash": "s", "shape": [8, 8, 1], "normalisation": {},
-    ...         "samples": {"test": 4}, "labels": [{"name": "kind", "classes": ["cat", "dog"]}],
-    ...         "counts": {part: {"kind": {"cat": 9, "dog": 3}} for part in ("train", "test")}}
-    >>> def run(method, seed, value):
-    ...     rows = as_rows([("test", "argmax", None, None, "accuracy", value)])
-    ...     return Entry(f"{method}{seed}", {"method": method}, seed, False, data, rows)
-    >>> result = compare_entries([run("ce", 0, 0.5), run("ce", 1, 0.6), run("crl", 0, 0.7), run("crl", 1, 0.75)])
-    >>> difference = result.overall("argmax", "accuracy")["differences"]["crl"]
-    >>> difference["values"], round(difference["mean"], 3), round(difference["half_width"], 3)
-    ({'0': 0.2, '1': 0.15}, 0.175, 0.318)
     """
     from pandas import concat
 
     ordered = sorted(entries, key=lambda entry: (order(entry.settings), entry.seed, entry.folder))
     check_comparable(ordered)
     groups = with_baseline_first(form_groups(ordered), baseline)
-    found = [_run_rows(run, group.name) for group in groups for run in group.runs.values()]
-    return ComparisonResult(
-        ordered[0].data["name"],
-        dict(ordered[0].data["samples"]),
-        all(entry.resplit for entry in ordered),
-        groups,
-        _label_facts(ordered),
-        concat(found, ignore_index=True),
-    )
+    rows = concat([_run_rows(run, group.name) for group in groups for run in group.runs.values()], ignore_index=True)
+    data, resplit = ordered[0].data, all(entry.resplit for entry in ordered)
+    return ComparisonResult(data["name"], dict(data["samples"]), resplit, groups, _label_facts(ordered), rows)
 
 
 def _run_rows(run: Entry, group: str) -> DataFrame:
@@ -114,18 +95,18 @@ class ComparisonResult:
 
     def overall(self, rule: str, metric: str, part: str = "test") -> Result:
         """Return a metric over all labels; ``rarest`` is the mean recall of the rarest class of each label."""
-        if metric == "rarest":
-            rarest = [self._recall(rule, label["name"], label["rarest"]) for label in self.labels if label["rarest"]]
-            return self._result(self._mean(rarest))
-        return self._result(self._values(rule, part, metric))
+        if metric != "rarest":
+            return self._result(self._values(rule, metric, part=part))
+        classes = [(label["name"], label["rarest"]) for label in self.labels if label["rarest"] is not None]
+        return self._result(self._mean([self._values(rule, "sensitivity", *found) for found in classes]))
 
     def label(self, rule: str, name: str) -> Result:
         """Return the class-balanced accuracy of one label."""
-        return self._result(self._values(rule, "test", BALANCED, name))
+        return self._result(self._values(rule, BALANCED, name))
 
     def recall(self, rule: str, label: str, name: str) -> Result:
         """Return the recall of one class."""
-        return self._result(self._recall(rule, label, name))
+        return self._result(self._values(rule, "sensitivity", label, name))
 
     def rarest(self, rule: str, label: Mapping[str, Any]) -> Result | None:
         """Return the recall of the rarest class of a label, or None if no class has training and test samples."""
@@ -133,17 +114,21 @@ class ComparisonResult:
 
     def halves(self, rule: str) -> list[Bin]:
         """Return the least and the most imbalanced half of several labels, as the paper does."""
-        return self._bins(self._labels_by_imbalance(rule), 2) if len(self.labels) > 1 else []
+        return self._label_bins(rule, 2) if len(self.labels) > 1 else []
 
     def label_bins(self, rule: str) -> list[Bin]:
         """Return bins of labels, by increasing imbalance ratio; none for up to ``BINS`` labels."""
-        return self._bins(self._labels_by_imbalance(rule), BINS) if len(self.labels) > BINS else []
+        return self._label_bins(rule, BINS) if len(self.labels) > BINS else []
 
     def class_bins(self, rule: str) -> list[Bin]:
         """Return bins of classes, by increasing training count; none for up to ``BINS`` classes."""
-        classes = [(one["name"], name, n) for one in self.labels for name, n in one["counts"].items() if n]
-        classes.sort(key=lambda found: found[2])
-        members = [(f"{label}: {name}", n, self._recall(rule, label, name)) for label, name, n in classes]
+        members = [
+            (f"{label['name']}: {name}", n, self._values(rule, "sensitivity", label["name"], name))
+            for label in self.labels
+            for name, n in label["counts"].items()
+            if n
+        ]
+        members.sort(key=lambda member: member[1])
         return self._bins(members, BINS) if len(members) > BINS else []
 
     def as_dict(self) -> dict[str, Any]:
@@ -181,59 +166,53 @@ class ComparisonResult:
         return [(group.name, seed) for group in self.groups for seed in group.runs]
 
     @cached_property
-    def _by_quantity(self) -> dict[tuple[str, ...], list[float]]:
-        """One value per run for every quantity: by rule, part and metric, then by label, then by class."""
-        found: dict[tuple[str, ...], list[float]] = {}
+    def _by_quantity(self) -> dict[tuple[str | None, ...], _Values]:
+        """The values of every quantity, by rule, part, metric, label and class."""
+        place = {run: k for k, run in enumerate(self._runs)}
+        found: dict[tuple[str | None, ...], _Values] = {}
         compared = self.rows[self.rows["metric"].isin([*COMPARED_METRICS, "sensitivity"])]
-        level = compared["label"].notna().astype(int) + compared["class"].notna().astype(int)
-        for depth in sorted(level.unique()):
-            own = compared[level == depth]
-            wide = own.pivot(index=_KEYS[: 3 + depth], columns=["group", "seed"], values="value")
-            found |= dict(zip(wide.index, wide.reindex(columns=self._runs).to_numpy().tolist(), strict=True))
+        ordered = compared[["rule", "part", "metric", "label", "class", "group", "seed", "value"]]
+        for *key, group, seed, value in ordered.itertuples(index=False, name=None):
+            values = found.setdefault(tuple(key), [None] * len(place))
+            values[place[group, seed]] = value if value == value else None  # NaN differs from itself
         return found
 
-    def _values(self, *key: str) -> list[float]:
-        return self._by_quantity.get(key, [nan] * len(self._runs))
+    def _values(
+        self, rule: str, metric: str, label: str | None = None, name: str | None = None, part: str = "test"
+    ) -> _Values:
+        return self._by_quantity.get((rule, part, metric, label, name), [None] * len(self._runs))
 
-    def _recall(self, rule: str, label: str, name: str) -> list[float]:
-        return self._values(rule, "test", "sensitivity", label, name)
-
-    def _mean(self, quantities: Sequence[list[float]]) -> list[float]:
+    def _mean(self, quantities: Sequence[_Values]) -> _Values:
         """Return the mean of several quantities for each run, over those that are defined."""
-        by_run = zip(*quantities, strict=True) if quantities else [()] * len(self._runs)
-        means = [mean_of(value for value in values if value == value) for values in by_run]  # NaN differs from itself
-        return [nan if mean is None else mean for mean in means]
+        return [mean_of(own[run] for own in quantities) for run in range(len(self._runs))]
 
-    def _result(self, values: Sequence[float]) -> Result:
+    def _result(self, values: _Values) -> Result:
         by_group: dict[str, dict[str, float | None]] = {}
         for (group, seed), value in zip(self._runs, values, strict=True):
-            by_group.setdefault(group, {})[str(seed)] = value if value == value else None
+            by_group.setdefault(group, {})[str(seed)] = value
         base = by_group[self.baseline]
         return {
             "groups": {name: estimate(own) for name, own in by_group.items()},
             "differences": {name: difference(by_group[name], base) for name in self.others},
         }
 
-    def _labels_by_imbalance(self, rule: str) -> list[_Member]:
-        labels = [(label["name"], label["ratio_nonempty"]) for label in reversed(self.labels)]
-        return [(name, ratio, self._values(rule, "test", BALANCED, name)) for name, ratio in labels]
+    def _label_bins(self, rule: str, count: int) -> list[Bin]:
+        members = [
+            (label["name"], label["ratio_nonempty"], self._values(rule, BALANCED, label["name"]))
+            for label in reversed(self.labels)
+        ]
+        return self._bins(members, count)
 
     def _bins(self, members: Sequence[_Member], count: int) -> list[Bin]:
-        edges = [len(members) * k // count for k in range(count + 1)]
-        return [self._bin(members[low:high]) for low, high in pairwise(edges)]
-
-    def _bin(self, members: Sequence[_Member]) -> Bin:
-        measures = [measure for _, measure, _ in members if measure is not None]
-        return {
-            "members": [name for name, _, _ in members],
-            "low": min(measures, default=None),
-            "high": max(measures, default=None),
-            **self._result(self._mean([values for _, _, values in members])),
-        }
-
-
-_Member = tuple[str, float | None, list[float]]
-"""The name of a label or class, its imbalance or size, and its value in every run."""
+        """Divide at least ``count`` ordered members into bins of about the same size."""
+        found: list[Bin] = []
+        for low, high in pairwise(len(members) * k // count for k in range(count + 1)):
+            names, sizes, values = zip(*members[low:high], strict=True)
+            known = [size for size in sizes if size is not None]
+            bounds = min(known, default=None), max(known, default=None)
+            result = self._result(self._mean(values))
+            found.append({"members": list(names), "low": bounds[0], "high": bounds[1], **result})
+        return found
 
 
 def _label_facts(entries: Iterable[Entry]) -> list[dict[str, Any]]:
@@ -248,15 +227,10 @@ def _label_facts(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         train, test = (_mean_counts([split[part][name] for split in splits]) for part in ("train", "test"))
         candidates = [member for member, n in train.items() if n and test[member]]
         found = imbalance_of(train)
-        facts[name] = {
-            "name": name,
-            "counts": train,
-            "ratio": found["ratio"],
-            "ratio_nonempty": found["ratio_nonempty"],
-            "omega": found["omega"],
-            "rarest": min(candidates, key=train.__getitem__, default=None),
-        }
-    return [dict(label) for _, label in worst_first(facts)]
+        measures = {"ratio": found["ratio"], "ratio_nonempty": found["ratio_nonempty"], "omega": found["omega"]}
+        rarest = min(candidates, key=train.__getitem__, default=None)
+        facts[name] = {"name": name, "counts": train, **measures, "rarest": rarest}
+    return [label for _, label in worst_first(facts)]
 
 
 def _mean_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 from rectifier.evaluation.metrics.catalogue import METRICS
 from rectifier.evaluation.scoring import COMPARED
 from rectifier.report.comparison.compare import BALANCED, ComparisonResult
-from rectifier.report.comparison.result import Bin, Difference, Estimate, Result
-from rectifier.report.comparison.tables import bin_range, count_text, summary
+from rectifier.report.comparison.statistics import Difference, Estimate, Result
+from rectifier.report.comparison.tables import count_text, range_text, summary
 from rectifier.report.layout import COLOURS, INK, light_grid, plain, save_figure, short
 from rectifier.report.profile.counts import label_ratio
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BASELINE = INK
 _MARKERS = "osD^vPX"
 _LABELS = 60  # up to this many labels have their own bars; more are drawn as bins
 _CLASSES = 30  # the same for the classes of a single label
@@ -52,42 +52,34 @@ def _figure(width: float, height: float, title: str) -> Figure:
     return figure
 
 
-# Gain over the baseline: one bar for each group and label, class or bin.
-
-
 _Bar = tuple[str, dict[str, Difference]]  # its name, and the difference of every group
 
 
 def _draw_gains(comparison: ComparisonResult, rule: str) -> Figure:
-    bars, order = _bars(comparison, rule)
+    """Draw one bar for each group and label, class or bin."""
+    bars, order = _class_bars(comparison, rule) if len(comparison.labels) == 1 else _label_bars(comparison, rule)
     groups = comparison.others
     longest = max(len(name) for name, _ in bars)
     turned = len(bars) > 12 or longest > 72 // len(bars)
     across = min(max(7.0, 2.0 + len(bars) * (0.12 + 0.07 * len(groups))), 20.0)
     figure = _figure(across, 4.5 + (0.065 * longest if turned else 0), f"{summary(comparison)}, rule {rule}")
     axis = figure.subplots()
+    width = 0.8 / len(groups)
     for position, name in enumerate(groups):
-        _draw_bars(axis, [differences[name] for _, differences in bars], name, position, 0.8 / len(groups))
+        places = [k - 0.4 + width * (position + 0.5) for k in range(len(bars))]
+        means, halves = _series([differences[name] for _, differences in bars])
+        hatch = "///" if position >= len(COLOURS) else None  # hatched if the colours repeat
+        colour, _, _ = _style(comparison, name)
+        axis.bar(places, means, width, color=colour, hatch=hatch, label=plain(short(name, 40)))
+        axis.errorbar(places, means, halves, fmt="none", elinewidth=0.9, capsize=min(3.0, 12 * width), ecolor=INK)
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xlim(-0.6, len(bars) - 0.4)
     if limit := _limit([differences[name] for _, differences in bars for name in groups]):
         axis.set_ylim(-limit, limit)
     axis.set_xticks(range(len(bars)), [plain(name) for name, _ in bars], rotation=90 if turned else 0)
-    axis.set_xlabel(order, fontsize=9, color=INK)
     quantity = "recall" if len(comparison.labels) == 1 else "class-balanced accuracy"
-    axis.set_ylabel(f"gain in {quantity} (percentage points)", fontsize=9, color=INK)
-    light_grid(axis, "y")
-    _legend(figure, axis)
+    _finish(figure, axis, order, f"gain in {quantity} (percentage points)", "y")
     return figure
-
-
-def _draw_bars(axis: Axes, gains: Sequence[Difference], name: str, position: int, width: float) -> None:
-    """Draw one group's gains with their intervals; ``position`` among the groups shifts them."""
-    places = [k - 0.4 + width * (position + 0.5) for k in range(len(gains))]
-    means, halves = _series(gains)
-    hatch = "///" if position >= len(COLOURS) else None  # hatched if the colours repeat
-    axis.bar(places, means, width, color=_colour(position), hatch=hatch, label=plain(short(name, 40)))
-    axis.errorbar(places, means, halves, fmt="none", elinewidth=0.9, capsize=min(3.0, 12 * width), ecolor=INK)
 
 
 def _limit(gains: Sequence[Difference]) -> float | None:
@@ -103,13 +95,11 @@ def _limit(gains: Sequence[Difference]) -> float | None:
     return 1.1 * max(highest, ends[int(0.9 * (len(ends) - 1))]) or None
 
 
-def _bars(comparison: ComparisonResult, rule: str) -> tuple[list[_Bar], str]:
+def _label_bars(comparison: ComparisonResult, rule: str) -> tuple[list[_Bar], str]:
     """Return the bars from left to right, and a description of their order."""
-    if len(comparison.labels) == 1:
-        return _class_bars(comparison, rule)
     if len(comparison.labels) > _LABELS:
         bins = comparison.label_bins(rule)
-        bars = [(f"{bin_range(part)} ({len(part['members'])})", part["differences"]) for part in bins]
+        bars = [(f"{range_text(part)} ({len(part['members'])})", part["differences"]) for part in bins]
         return bars, "imbalance ratio of the labels, increasing (number of labels in each bin)"
     bars = [
         (f"{short(label['name'], 24)}  {label_ratio(label)}", comparison.label(rule, label["name"])["differences"])
@@ -120,9 +110,9 @@ def _bars(comparison: ComparisonResult, rule: str) -> tuple[list[_Bar], str]:
 
 def _class_bars(comparison: ComparisonResult, rule: str) -> tuple[list[_Bar], str]:
     (label,) = comparison.labels
-    bins = comparison.class_bins(rule)
+    bins = comparison.class_bins(rule)[::-1]
     if len(label["counts"]) > _CLASSES and bins:
-        bars = [(f"{_count_range(part)} ({len(part['members'])})", part["differences"]) for part in reversed(bins)]
+        bars = [(f"{range_text(part, count_text)} ({len(part['members'])})", part["differences"]) for part in bins]
         return bars, "training samples of a class, decreasing (number of classes in each bin)"
     classes = sorted(label["counts"].items(), key=lambda item: -item[1])
     bars = [
@@ -132,28 +122,20 @@ def _class_bars(comparison: ComparisonResult, rule: str) -> tuple[list[_Bar], st
     return bars, "class and its training samples, decreasing"
 
 
-def _count_range(part: Bin) -> str:
-    low, high = count_text(part["low"] or 0), count_text(part["high"] or 0)
-    return low if low == high else f"{low} to {high}"
-
-
 def _series(estimates: Sequence[Estimate]) -> tuple[list[float], list[float]]:
     """Return means and half-widths in percent, NaN where undefined: matplotlib leaves those out."""
-    return _percents([one["mean"] for one in estimates]), _percents([one["half_width"] for one in estimates])
+    return _percents(one["mean"] for one in estimates), _percents(one["half_width"] for one in estimates)
 
 
-def _percents(values: Sequence[float | None]) -> list[float]:
+def _percents(values: Iterable[float | None]) -> list[float]:
     return [math.nan if value is None else 100 * value for value in values]
-
-
-# Recall against class size.
 
 
 def _draw_sizes(comparison: ComparisonResult, rule: str) -> Figure:
     figure = _figure(8.0, 5.0, f"{summary(comparison)}, rule {rule}")
     axis = figure.subplots()
     bins = comparison.class_bins(rule)
-    results = [
+    results: list[tuple[float, Result]] = [
         (n, comparison.recall(rule, label["name"], name))
         for label in comparison.labels
         for name, n in label["counts"].items()
@@ -161,41 +143,26 @@ def _draw_sizes(comparison: ComparisonResult, rule: str) -> Figure:
     ]
     middles = [(math.sqrt((part["low"] or 0) * (part["high"] or 0)), part) for part in bins]
     for group in comparison.groups:
-        classes = _points(results, group.name)
-        line = _points(middles, group.name) if bins else classes
-        _draw_points(axis, classes, _merged(line), group.name, _style(comparison, group.name))
+        colour, marker, dashes = _style(comparison, group.name)
+        axis.scatter(*_points(results, group.name), s=7, color=colour, alpha=0.3, linewidths=0)
+        line: dict[float, list[float]] = {}
+        for n, recall in zip(*_points(middles or results, group.name), strict=True):
+            line.setdefault(n, []).append(recall)
+        recalls = [fmean(line[n]) for n in sorted(line)]
+        name = plain(short(group.name, 40))
+        axis.plot(sorted(line), recalls, label=name, marker=marker, markersize=5, linestyle=dashes, color=colour)
     _log_counts(axis)
     axis.set_ylim(-4, 104)
     binned = "; lines: means of classes of similar size" if bins else ""
-    axis.set_xlabel(f"training samples of a class, log scale{binned}", fontsize=9, color=INK)
-    axis.set_ylabel("recall (%), higher is better", fontsize=9, color=INK)
-    light_grid(axis, "both")
-    _legend(figure, axis)
+    horizontal = f"training samples of a class, log scale{binned}"
+    _finish(figure, axis, horizontal, "recall (%), higher is better", "both")
     return figure
 
 
-_Points = list[tuple[float, float]]
-
-
-def _points(results: Sequence[tuple[float, Result]], group: str) -> _Points:
-    """Return training count and mean recall in percent, where it is defined."""
-    means = [(n, result["groups"][group]["mean"]) for n, result in results]
-    return sorted((n, 100 * mean) for n, mean in means if mean is not None)
-
-
-def _merged(points: _Points) -> _Points:
-    """Return one point for each count: the mean of the points with this count."""
-    by_count: dict[float, list[float]] = {}
-    for n, value in points:
-        by_count.setdefault(n, []).append(value)
-    return [(n, math.fsum(values) / len(values)) for n, values in sorted(by_count.items())]
-
-
-def _draw_points(axis: Axes, classes: _Points, line: _Points, name: str, style: tuple[str, str, str]) -> None:
-    colour, marker, dashes = style
-    axis.scatter([n for n, _ in classes], [v for _, v in classes], s=7, color=colour, alpha=0.3, linewidths=0)
-    shape = {"marker": marker, "markersize": 5, "linestyle": dashes, "color": colour}
-    axis.plot([n for n, _ in line], [v for _, v in line], label=plain(short(name, 40)), **shape)  # type: ignore[arg-type]
+def _points(results: Iterable[tuple[float, Result]], group: str) -> tuple[list[float], list[float]]:
+    """Return training counts and mean recalls in percent, where these are defined."""
+    found = [(n, result["groups"][group]["mean"]) for n, result in results]
+    return [n for n, mean in found if mean is not None], [100 * mean for _, mean in found if mean is not None]
 
 
 def _log_counts(axis: Axes) -> None:
@@ -209,10 +176,8 @@ def _log_counts(axis: Axes) -> None:
     axis.xaxis.set_minor_formatter(NullFormatter())
 
 
-# Summary: means with intervals, a panel for each rule.
-
-
 def _draw_summary(comparison: ComparisonResult) -> Figure:
+    """Draw means with intervals, a panel for each rule."""
     names = [group.name for group in comparison.groups]
     figure = _figure(3.2 * len(COMPARED), 1.9 + 2 * max(0.32 * len(names), 0.9), summary(comparison))
     axes = figure.subplots(len(_SUMMARY), len(COMPARED), squeeze=False, sharex="row", sharey=True)
@@ -231,31 +196,26 @@ def _draw_dots(axis: Axes, comparison: ComparisonResult, result: Result) -> None
     """Draw the mean of each group with its interval, and its seeds as small dots below it."""
     for place, (name, estimate) in enumerate(result["groups"].items()):
         colour, marker, _ = _style(comparison, name)
-        (mean,), (half,) = _series([estimate])
-        axis.errorbar([mean], [place], xerr=[half], color=colour, marker=marker, markersize=5, capsize=3)
-        seeds = _percents(list(estimate["values"].values()))
+        mean, half = _series([estimate])
+        axis.errorbar(mean, [place], xerr=half, color=colour, marker=marker, markersize=5, capsize=3)
+        seeds = _percents(estimate["values"].values())
         axis.scatter(seeds, [place + 0.25] * len(seeds), s=8, color=colour, alpha=0.5, linewidths=0)
-
-
-# What all figures share.
-
-
-def _colour(position: int) -> str:
-    return COLOURS[position % len(COLOURS)]
 
 
 def _style(comparison: ComparisonResult, name: str) -> tuple[str, str, str]:
     """Return colour, marker and line of a group; the baseline is always dark and dashed."""
     if name == comparison.baseline:
-        return _BASELINE, "o", "--"
+        return INK, "o", "--"
     position = comparison.others.index(name)
-    return _colour(position), _MARKERS[(position + 1) % len(_MARKERS)], "-"
+    return COLOURS[position % len(COLOURS)], _MARKERS[(position + 1) % len(_MARKERS)], "-"
 
 
-def _legend(figure: Figure, axis: Axes) -> None:
-    """Put the legend below the axes, where it covers nothing."""
+def _finish(figure: Figure, axis: Axes, horizontal: str, vertical: str, grid: str) -> None:
+    """Name the axes, and put the legend below them, where it covers nothing."""
+    axis.set_xlabel(horizontal, fontsize=9, color=INK)
+    axis.set_ylabel(vertical, fontsize=9, color=INK)
+    light_grid(axis, grid)
     handles, names = axis.get_legend_handles_labels()
     fit = int(figure.get_figwidth() / (0.7 + 0.07 * max(map(len, names))))
-    figure.legend(
-        handles, names, loc="outside lower center", ncols=max(1, min(len(names), fit)), fontsize=8, frameon=False
-    )
+    columns = max(1, min(len(names), fit))
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rectifier._base import check
 
@@ -36,11 +36,10 @@ def check_comparable(entries: Sequence[Entry]) -> None:
     for entry in entries:
         if not (entry.rows["part"] == "test").any():
             raise ValueError(f"{entry.folder} has no test metrics. Only finished runs can be compared.")
-    first_of_seed: dict[int, Entry] = {}
     redrawn = all(entry.resplit for entry in entries)
     for entry in entries:
         _check_same(entries[0], entry, ("labels", "shape"))
-        like = first_of_seed.setdefault(entry.seed, entry) if redrawn else entries[0]
+        like = next(one for one in entries if one.seed == entry.seed) if redrawn else entries[0]
         _check_same(like, entry, ("split_hash", "fingerprint", "normalisation"))
 
 
@@ -50,13 +49,9 @@ _DATA_WORDS = {"labels": "label space", "split_hash": "split"}
 def _check_same(one: Entry, other: Entry, keys: Iterable[str]) -> None:
     for key in keys:
         if one.data[key] != other.data[key]:
-            _refuse(one, other, _DATA_WORDS.get(key, key), one.data[key], other.data[key])
-
-
-def _refuse(one: Entry, other: Entry, what: str, mine: object, its: object) -> NoReturn:
-    mine, its = _first_difference(mine, its)
-    where = f"{json.dumps(mine)} in {one.folder}, {json.dumps(its)} in {other.folder}"
-    raise ValueError(f"Only runs of the same data can be compared. The {what} differs: {where}.")
+            mine, its = map(json.dumps, _first_difference(one.data[key], other.data[key]))
+            differs = f"The {_DATA_WORDS.get(key, key)} differs: {mine} in {one.folder}, {its} in {other.folder}."
+            raise ValueError(f"Only runs of the same data can be compared. {differs}")
 
 
 def _first_difference(one: Any, other: Any) -> tuple[Any, Any]:
@@ -83,10 +78,6 @@ class Group:
     def settings(self) -> dict[str, Any]:
         return next(iter(self.runs.values())).settings
 
-    @property
-    def method(self) -> str:
-        return str(self.settings["method"])
-
     def facts(self) -> dict[str, Any]:
         """Return name, settings, seeds and folders (by seed), ready for JSON."""
         folders = {str(seed): run.folder for seed, run in self.runs.items()}
@@ -109,7 +100,7 @@ def with_baseline_first(groups: list[Group], baseline: str | None) -> list[Group
         return groups  # their order puts ce first
     names = [group.name for group in groups]
     if baseline not in names:  # the method is enough if it has one group
-        alike = [group.name for group in groups if group.method == baseline]
+        alike = [group.name for group in groups if group.settings["method"] == baseline]
         baseline = alike[0] if len(alike) == 1 else baseline
     check.raise_all([check.choice("baseline", baseline, names)])
     return sorted(groups, key=lambda group: group.name != baseline)
@@ -127,19 +118,15 @@ def order(settings: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    def worth_naming(key: str) -> bool:
+        # A method's options are present only if the user set them.
+        values = {json.dumps(own[key]) if key in own else None for own in settings}
+        return key.startswith("method.") or (key != "method" and len(values) > 1)
+
     names: list[str] = []
     for own in settings:
-        # A method's options are present only if the user set them, so they are always worth naming.
-        telling = [key for key in sorted(own) if key.startswith("method.") or _varies(key, settings)]
-        listed = ", ".join(f"{key.removeprefix('method.')} {_text(own[key])}" for key in telling if key != "method")
+        texts = {key: own[key] if isinstance(own[key], str) else json.dumps(own[key]) for key in sorted(own)}
+        listed = ", ".join(f"{key.removeprefix('method.')} {text}" for key, text in texts.items() if worth_naming(key))
         name = f"{own['method']} ({listed})" if listed else str(own["method"])
         names.append(name if name not in names else f"{name} #{len(names) + 1}")
     return names
-
-
-def _varies(key: str, settings: Iterable[Mapping[str, Any]]) -> bool:
-    return len({json.dumps(other[key]) if key in other else None for other in settings}) > 1
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -1,16 +1,48 @@
-"""Means over seeds with Student's 95 % intervals, and differences paired by seed."""
+"""Means over seeds with Student's 95 % intervals, and differences paired by seed.
+
+All are plain values for JSON: fractions, and None for values that are not defined.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-
-from rectifier.report.comparison.result import Difference, Estimate
+from typing import TypedDict
 
 _LEVEL = 0.95
 _NO_SPREAD = 1e-9
 _DIGITS = 12  # further digits of a difference of two fractions are rounding, and must not exclude 0
+
+
+class Estimate(TypedDict):
+    """A value for every seed, their mean, and the half-width of its interval (None with fewer than two values)."""
+
+    values: dict[str, float | None]
+    mean: float | None
+    half_width: float | None
+
+
+class Difference(Estimate):
+    """The difference to the baseline, seed by seed, over the ``seeds`` where both have a value."""
+
+    seeds: list[int]
+    excludes_zero: bool
+
+
+class Result(TypedDict):
+    """One quantity of every group, and the differences of all groups but the baseline."""
+
+    groups: dict[str, Estimate]
+    differences: dict[str, Difference]
+
+
+class Bin(Result):
+    """The mean over some labels or classes; ``low`` and ``high`` bound their imbalance ratio or training count."""
+
+    members: list[str]
+    low: float | None
+    high: float | None
 
 
 def estimate(values: dict[str, float | None]) -> Estimate:
@@ -27,16 +59,15 @@ def difference(values: Mapping[str, float | None], base: Mapping[str, float | No
         if value is not None and other is not None:
             paired[seed] = round(value - other, _DIGITS)
     found = estimate(paired)
-    mean, half_width = found["mean"], found["half_width"]
+    mean, half_width = found["mean"] or 0.0, found["half_width"] or 0.0
     # If all seeds have the same difference, such as one test sample, there is no spread to judge by.
-    spread = half_width is not None and half_width > _NO_SPREAD
-    excludes_zero = mean is not None and half_width is not None and spread and abs(mean) > half_width
+    excludes_zero = _NO_SPREAD < half_width < abs(mean)
     return {**found, "seeds": [int(seed) for seed in paired], "excludes_zero": excludes_zero}
 
 
-def mean_of(values: Iterable[float]) -> float | None:
-    """Return the mean, rounded once, or None without values."""
-    known = list(values)
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the defined values, rounded once, or None without any."""
+    known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from rectifier._base.files import replacing
 from rectifier.evaluation.metrics.catalogue import COMPARED_METRICS, METRICS
 from rectifier.evaluation.scoring import COMPARED
 from rectifier.report.comparison.compare import BALANCED, ComparisonResult
-from rectifier.report.comparison.result import Bin, Difference, Estimate, Result
+from rectifier.report.comparison.statistics import Bin, Difference, Estimate, Result
 from rectifier.report.profile.counts import label_ratio, rarest, ratio_text
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 HALVES = ("least imbalanced half", "most imbalanced half")
 
@@ -51,15 +50,15 @@ def verdict(difference: Difference | Mapping[str, Any], metric: str = BALANCED) 
     return "better" if (mean > 0) == METRICS[metric].higher_is_better else "worse"
 
 
-def bin_range(part: Bin) -> str:
-    """Write the range of imbalance ratios in a bin of labels."""
-    low, high = ratio_text(part["low"]), ratio_text(part["high"])
+def range_text(part: Bin, write: Callable[[float | None], str] = ratio_text) -> str:
+    """Write the range of a bin: imbalance ratios of labels, or with ``count_text`` training counts of classes."""
+    low, high = write(part["low"]), write(part["high"])
     return low if low == high else f"{low} to {high}"
 
 
-def count_text(count: float) -> str:
+def count_text(count: float | None) -> str:
     """Write a training count; a mean over several splits may have a fraction."""
-    return f"{count:,.1f}" if count % 1 else f"{count:,.0f}"
+    return f"{count or 0:,.{1 if count and count % 1 else 0}f}"
 
 
 def summary(comparison: ComparisonResult) -> str:
@@ -77,10 +76,10 @@ def write_tables(comparison: ComparisonResult, folder: str | Path) -> list[Path]
     The CSV files hold fractions, one value a row. The other two hold percent, with the half-width of the 95 % interval.
     """
     folder = Path(folder)
-    tables = [*_metric_tables(comparison), *_label_tables(comparison)]
+    tables = list(_text_tables(comparison))
     contents = {
-        "comparison.csv": _csv(_METRIC_COLUMNS, _metric_rows(comparison)),
-        "labels.csv": _csv(_LABEL_COLUMNS, _label_rows(comparison)),
+        "comparison.csv": _csv(_metric_rows(comparison)),
+        "labels.csv": _csv(_label_rows(comparison)),
         "comparison.md": "\n".join(_markdown(comparison, tables)) + "\n",
         "comparison.tex": "% needs \\usepackage{booktabs}\n\n" + "\n".join(_latex(*table) for table in tables),
     }
@@ -93,44 +92,35 @@ def write_tables(comparison: ComparisonResult, folder: str | Path) -> list[Path]
 
 # CSV.
 
-_METRIC_COLUMNS = ("rule", "part", "metric", "quantity", "group", "seed", "value", "half_width", "excludes_zero")
-_LABEL_COLUMNS = (
-    *("rule", "label", "ratio", "ratio_nonempty", "omega", "metric", "class", "train_count", "is_rarest", "group"),
-    *("value", "half_width", "difference", "difference_half_width", "seeds", "excludes_zero"),
-)
 Row = tuple[object, ...]
 
 
-def _frame(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> DataFrame:
-    from pandas import DataFrame
-
-    return DataFrame(list(rows), columns=list(columns), dtype=object)
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    return _frame(columns, rows).to_csv(index=False, lineterminator="\n")
+def _csv(rows: Iterable[Row]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _metric_rows(comparison: ComparisonResult) -> Iterator[Row]:
+    yield "rule", "part", "metric", "quantity", "group", "seed", "value", "half_width", "excludes_zero"
     for rule in COMPARED:
-        for part, metrics in (("test", COMPARED_METRICS), ("validation", (BALANCED,))):
-            for metric in metrics:
-                result = comparison.overall(rule, metric, part)
-                for quantity, members in (("value", result["groups"]), ("difference", result["differences"])):
-                    for group, found in members.items():
-                        yield from ((rule, part, metric, quantity, group, *row) for row in _seed_rows(found))
-
-
-def _seed_rows(estimate: Estimate) -> Iterator[Row]:
-    yield from ((seed, value, None, None) for seed, value in estimate["values"].items())
-    yield "mean", estimate["mean"], estimate["half_width"], estimate.get("excludes_zero")
+        for part, metric in (*(("test", metric) for metric in COMPARED_METRICS), ("validation", BALANCED)):
+            result = comparison.overall(rule, metric, part)
+            for quantity, members in (("value", result["groups"]), ("difference", result["differences"])):
+                for group, found in members.items():
+                    facts = (rule, part, metric, quantity, group)
+                    yield from ((*facts, seed, value, None, None) for seed, value in found["values"].items())
+                    yield (*facts, "mean", found["mean"], found["half_width"], found.get("excludes_zero"))
 
 
 def _label_rows(comparison: ComparisonResult) -> Iterator[Row]:
+    measures = ("ratio", "ratio_nonempty", "omega")
+    means = ("value", "half_width", "difference", "difference_half_width", "seeds", "excludes_zero")
+    yield ("rule", "label", *measures, "metric", "class", "train_count", "is_rarest", "group", *means)
     for rule in COMPARED:
         for label in comparison.labels:
             name = label["name"]
-            facts = (rule, *(label[key] for key in ("name", "ratio", "ratio_nonempty", "omega")))
+            facts = (rule, name, *(label[measure] for measure in measures))
             for row in _mean_rows(comparison.label(rule, name)):
                 yield (*facts, BALANCED, None, None, None, *row)
             for member, count in label["counts"].items():
@@ -146,120 +136,120 @@ def _mean_rows(result: Result) -> Iterator[Row]:
         yield (group, estimate["mean"], estimate["half_width"], *gain)
 
 
-# Tables that the terminal shares with the files: facts of a label or class, the baseline's value, gains over it.
+# Tables that the terminal shares with Markdown and LaTeX.
+
+Rows = list[tuple[Sequence[str], Sequence[Estimate]]]  # the texts of each row, then its estimates or differences
+Table = tuple[str, Sequence[str], Rows]  # with caption and heads
 
 
-class GainTable(NamedTuple):
-    """A caption, the heads of the facts, and for each row its facts and the result."""
-
-    caption: str
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[tuple[str, ...], Result]]
+def cell_text(found: Estimate) -> str:
+    """Write an estimate in percent, or a difference in points with its sign."""
+    return percent(found, signed="excludes_zero" in found)
 
 
-def label_table(comparison: ComparisonResult, rule: str) -> GainTable:
+def metric_table(comparison: ComparisonResult, metric: str) -> Table:
+    """Return a metric of every group under every rule, then the differences of the groups."""
+    results = [comparison.overall(rule, metric) for rule in COMPARED]
+    rows: Rows = [([group.name], [found["groups"][group.name] for found in results]) for group in comparison.groups]
+    for name in comparison.others:
+        rows.append(([f"{name}, difference"], [found["differences"][name] for found in results]))
+    return METRICS[metric].title, ["Group", *COMPARED], rows
+
+
+def halves_table(comparison: ComparisonResult, rule: str) -> Table:
+    """Return the gains of every group in both halves of the labels; no row if there is one label or group."""
+    halves = dict(zip(HALVES, comparison.halves(rule), strict=False))
+    heads = [f"{words} ({len(half['members'])})\n{range_text(half)}" for words, half in halves.items()]
+    rows: Rows = [([name], [half["differences"][name] for half in halves.values()]) for name in comparison.others]
+    caption = f"Mean gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}"
+    return caption, ["Group", *heads], rows if halves else []
+
+
+def label_table(comparison: ComparisonResult, rule: str) -> Table:
     """Return the class-balanced accuracy of every label, the most imbalanced first."""
-    rows = [((label["name"], label_ratio(label)), comparison.label(rule, label["name"])) for label in comparison.labels]
-    return GainTable(_gain_caption("Class-balanced accuracy", comparison, rule), ("Label", "Imbalance"), rows)
+    labels = comparison.labels
+    results = [((label["name"], label_ratio(label)), comparison.label(rule, label["name"])) for label in labels]
+    return _gain_table("Class-balanced accuracy", comparison, rule, ["Label", "Imbalance"], results)
 
 
-def rarest_table(comparison: ComparisonResult, rule: str) -> GainTable:
+def rarest_table(comparison: ComparisonResult, rule: str) -> Table:
     """Return the recall of the rarest class of every label."""
-    rows = [
+    results = [
         ((label["name"], label["rarest"], count_text(label["counts"][label["rarest"]])), result)
         for label in comparison.labels
         if (result := comparison.rarest(rule, label))
     ]
-    caption = _gain_caption("Rarest class of each label: recall", comparison, rule)
-    return GainTable(caption, ("Label", "Rarest class", "Samples"), rows)
+    heads = ["Label", "Rarest class", "Samples"]
+    return _gain_table("Rarest class of each label: recall", comparison, rule, heads, results)
 
 
-def class_table(comparison: ComparisonResult, rule: str) -> GainTable:
+def class_table(comparison: ComparisonResult, rule: str) -> Table:
     """Return the recall of every class of the first label, the rarest first."""
-    label = comparison.labels[0]
-    rows = [
-        ((name, count_text(n)), comparison.recall(rule, label["name"], name)) for name, n in rarest(label["counts"])
-    ]
-    return GainTable(_gain_caption("Rarest classes: recall", comparison, rule), ("Class", "Samples"), rows)
+    label, classes = comparison.labels[0]["name"], rarest(comparison.labels[0]["counts"])
+    results = [((name, count_text(n)), comparison.recall(rule, label, name)) for name, n in classes]
+    return _gain_table("Rarest classes: recall", comparison, rule, ["Class", "Samples"], results)
 
 
-def _gain_caption(what: str, comparison: ComparisonResult, rule: str) -> str:
-    return f"{what} (%) of {comparison.baseline} and gains over it (points), rule {rule}"
+_Results = Iterable[tuple[Sequence[str], Result]]
 
 
-# Markdown and LaTeX: the same tables, each a caption and a frame of text.
+def _gain_table(what: str, comparison: ComparisonResult, rule: str, heads: list[str], results: _Results) -> Table:
+    base = comparison.baseline
+    rows: Rows = [(facts, [found["groups"][base], *found["differences"].values()]) for facts, found in results]
+    caption = f"{what} (%) of {base} and gains over it (points), rule {rule}"
+    return caption, [*heads, base, *comparison.others], rows
 
-_Table = tuple[str, "DataFrame"]
+
+# Markdown and LaTeX: the same tables, each a caption and rows of text, the first row the heads.
+
+_TextTable = tuple[str, list[list[str]]]
 
 
-def _metric_tables(comparison: ComparisonResult) -> Iterator[_Table]:
+def _text_tables(comparison: ComparisonResult) -> Iterator[_TextTable]:
+    tables: list[Table] = []
     for metric in COMPARED_METRICS:
-        results = [comparison.overall(rule, metric) for rule in COMPARED]
-        if any(estimate["mean"] is not None for found in results for estimate in found["groups"].values()):
-            rows = [[name, *(percent(found["groups"][name]) for found in results)] for name in results[0]["groups"]]
-            rows += [
-                [f"{name}, difference", *(percent(found["differences"][name], signed=True) for found in results)]
-                for name in comparison.others
-            ]
-            yield f"{METRICS[metric].title} under each decision rule", _frame(["Group", *COMPARED], rows)
-    for rule in COMPARED:
-        if halves := comparison.halves(rule):
-            heads = [f"{words} ({bin_range(half)})" for words, half in zip(HALVES, halves, strict=True)]
-            rows = [
-                [name, *(percent(half["differences"][name], signed=True) for half in halves)]
-                for name in comparison.others
-            ]
-            caption = f"Gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}"
-            yield caption, _frame(["Group", *heads], rows)
-
-
-def _label_tables(comparison: ComparisonResult) -> Iterator[_Table]:
-    for rule in COMPARED:
-        for caption, heads, rows in (label_table(comparison, rule), rarest_table(comparison, rule)):
-            cells = (
-                [
-                    *facts,
-                    percent(result["groups"][comparison.baseline]),
-                    *(percent(result["differences"][name], signed=True) for name in comparison.others),
-                ]
-                for facts, result in rows
-            )
-            yield caption, _frame([*heads, comparison.baseline, *comparison.others], cells)
+        caption, heads, rows = metric_table(comparison, metric)
+        if any(cell["mean"] is not None for _, cells in rows for cell in cells):
+            tables.append((f"{caption} under each decision rule", heads, rows))
+    tables += [table for rule in COMPARED if (table := halves_table(comparison, rule))[2]]
+    tables += [make(comparison, rule) for rule in COMPARED for make in (label_table, rarest_table)]
+    for caption, heads, rows in tables:
+        yield caption, [list(heads), *([*facts, *map(cell_text, cells)] for facts, cells in rows)]
 
 
 _NOTE = "Mean ± half-width of the 95 % Student interval over seeds; differences to the baseline are paired by seed."
 
 
-def _markdown(comparison: ComparisonResult, tables: Iterable[_Table]) -> Iterator[str]:
-    yield from (f"# {_escape_markdown(summary(comparison))}", "", _NOTE)
-    for caption, frame in tables:
-        escaped = _escaped(frame, _escape_markdown, _escape_markdown)
-        aligned = ("left", *["right"] * (frame.shape[1] - 1)) if len(frame) else None
+def _markdown(comparison: ComparisonResult, tables: Iterable[_TextTable]) -> Iterator[str]:
+    from tabulate import tabulate  # type: ignore[import-untyped]
+
+    yield from (f"# {summary(comparison).translate(_MARKDOWN)}", "", _NOTE)
+    for caption, rows in tables:
+        head, *body = [[cell.translate(_MARKDOWN) for cell in row] for row in rows]
+        aligned = ["left", *["right"] * (len(head) - 1)] if body else None
         yield from ("", f"## {caption}", "")
-        yield escaped.to_markdown(index=False, disable_numparse=True, colalign=aligned)
+        yield tabulate(body, head, tablefmt="pipe", disable_numparse=True, colalign=aligned)
     if comparison.others:
         yield from ("", "## In words", "")
     for name in comparison.others:
         for rule in COMPARED:
             found = comparison.overall(rule, BALANCED)["differences"][name]
             shown = percent(found, signed=True)
-            yield f"- {_escape_markdown(name)}, {rule}: {shown} class-balanced accuracy, {verdict(found)}"
+            yield f"- {name.translate(_MARKDOWN)}, {rule}: {shown} class-balanced accuracy, {verdict(found)}"
 
 
-def _latex(caption: str, frame: DataFrame) -> str:
-    styled = _escaped(frame, _escape_latex, _latex_number).style.hide(axis="index")
-    return styled.to_latex(
-        hrules=True,
-        position_float="centering",
-        caption=_escape_latex(caption),
-        column_format="l" + "r" * (frame.shape[1] - 1),
-    )
-
-
-def _escaped(frame: DataFrame, escape: Callable[[str], str], write: Callable[[str], str]) -> DataFrame:
-    """Return the frame with heads and first column escaped, and all other cells written."""
-    cells = ([escape(row[0]), *map(write, row[1:])] for row in frame.itertuples(index=False, name=None))
-    return _frame([escape(head) for head in frame.columns], cells)
+def _latex(caption: str, rows: Sequence[Sequence[str]]) -> str:
+    heads, *body = [" & ".join([row[0].translate(_LATEX), *map(_latex_number, row[1:])]) + r" \\" for row in rows]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption.translate(_LATEX)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}",
+        *(r"\toprule", heads, r"\midrule", *body, r"\bottomrule"),
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 _MARKDOWN = str.maketrans({**{sign: f"\\{sign}" for sign in "\\|*_`[]<>#$"}, "\n": " "})
@@ -275,16 +265,6 @@ _LATEX = str.maketrans(
         "\n": " ",
     }
 )
-
-
-def _escape_markdown(text: str) -> str:
-    return text.translate(_MARKDOWN)
-
-
-def _escape_latex(text: str) -> str:
-    return text.translate(_LATEX)
-
-
 _NUMBER = re.compile(r"[+-]?[\d.]+( ± [\d.]+)?")
 
 
@@ -292,4 +272,4 @@ def _latex_number(cell: str) -> str:
     if cell == "-":
         return "--"
     # Mathematics has a true minus sign; a name or a ratio is text.
-    return f"${cell.replace('±', chr(92) + 'pm')}$" if _NUMBER.fullmatch(cell) else _escape_latex(cell)
+    return f"${cell.replace('±', chr(92) + 'pm')}$" if _NUMBER.fullmatch(cell) else cell.translate(_LATEX)

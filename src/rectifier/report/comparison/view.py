@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from rectifier.evaluation.metrics.catalogue import METRICS
 from rectifier.evaluation.scoring import COMPARED, PREFERRED
+from rectifier.report.comparison import tables
 from rectifier.report.comparison.compare import BALANCED, ComparisonResult
-from rectifier.report.comparison.result import Difference, Result
-from rectifier.report.comparison.tables import (
-    HALVES,
-    GainTable,
-    bin_range,
-    class_table,
-    label_table,
-    percent,
-    rarest_table,
-    summary,
-    verdict,
-)
+from rectifier.report.comparison.statistics import Estimate
 from rectifier.report.layout import number_table, short
 
 LABELS = 12
@@ -39,98 +29,77 @@ def view(comparison: ComparisonResult, *, width: int = 80, every: bool = False, 
     all labels or classes.
     """
     limit = None if every else LABELS
-    sections = [_header(comparison), _means(comparison), _differences(comparison)]
-    if comparison.others and comparison.halves(rule):
-        sections.append(_halves(comparison, rule))
-    tables = (class_table,) if len(comparison.labels) == 1 else (rarest_table, label_table)
-    sections += [_gains(comparison, table(comparison, rule), limit, width) for table in tables]
+    sections = [[*_header(comparison)]]
+    for metric in _SHOWN:
+        caption, heads, rows = tables.metric_table(comparison, metric)
+        sections.append(_grid(caption, heads, rows[: len(comparison.groups)]))
+    if comparison.others:
+        sections += [_differences(comparison, metric) for metric in _DIFFERENCES]
+    else:
+        sections.append([Text("There is only one group: nothing to compare it with.")])
+    halves = tables.halves_table(comparison, rule)
+    sections += [_grid(*halves)] if halves[2] else []
+    single = len(comparison.labels) == 1
+    for table in (tables.class_table,) if single else (tables.rarest_table, tables.label_table):
+        sections += _gains(table(comparison, rule), len(comparison.groups), limit, width)
     blocks = [block for section in sections for block in (*section, "")][:-1]
     return Group(*blocks, *_notes(comparison, limit))
 
 
 def _header(comparison: ComparisonResult) -> Iterator[RenderableType]:
-    yield Text(summary(comparison), "bold")
-    yield from _conclusion(comparison)
+    """Yield what the differences under the preferred rule show, the groups of one verdict in one line."""
+    yield Text(tables.summary(comparison), "bold")
+    if comparison.others:
+        yield Text(f"Compared with {comparison.baseline} (class-balanced accuracy, rule that validation prefers):")
+    by_verdict: dict[str, list[str]] = {}
+    for name, found in comparison.overall(PREFERRED, BALANCED)["differences"].items():
+        by_verdict.setdefault(tables.verdict(found), []).append(name)
+    for words, names in by_verdict.items():
+        yield Text(f"- {words}: {', '.join(names)}")
     yield Text("Tables show the mean ± half-width of the 95 % interval over seeds.", "dim")
 
 
-def _conclusion(comparison: ComparisonResult) -> Iterator[RenderableType]:
-    """Yield what the differences under the preferred rule show, the groups of one verdict in one line."""
-    if not comparison.others:
-        return
-    yield Text(f"Compared with {comparison.baseline} (class-balanced accuracy, rule that validation prefers):")
-    found = comparison.overall(PREFERRED, BALANCED)["differences"]
-    verdicts = {name: verdict(found[name]) for name in comparison.others}
-    for words in dict.fromkeys(verdicts.values()):
-        yield Text(f"- {words}: {', '.join(name for name in verdicts if verdicts[name] == words)}")
+def _grid(caption: str, heads: Sequence[str], rows: tables.Rows) -> list[RenderableType]:
+    grid = number_table(*heads)
+    for facts, cells in rows:
+        grid.add_row(*map(Text, facts), *map(_cell, cells))
+    return [Text(caption, "bold"), grid]
 
 
-def _means(comparison: ComparisonResult) -> Iterator[RenderableType]:
-    for metric in _SHOWN:
-        results = [comparison.overall(rule, metric)["groups"] for rule in COMPARED]
-        yield Text(METRICS[metric].title, "bold")
-        table = number_table("Group", *COMPARED)
-        for group in comparison.groups:
-            table.add_row(Text(group.name), *(percent(found[group.name]) for found in results))
-        yield from (table, "") if metric != _SHOWN[-1] else (table,)
+def _cell(found: Estimate) -> Text:
+    """Write an estimate or difference; a difference is bold only if its interval excludes 0."""
+    return Text(tables.cell_text(found), "bold" if found.get("excludes_zero") else "")
 
 
-def _differences(comparison: ComparisonResult) -> Iterator[RenderableType]:
-    """Yield the paired differences to the baseline, a row for each group and rule."""
-    if not comparison.others:
-        yield Text("There is only one group: nothing to compare it with.")
-        return
-    for metric in _DIFFERENCES:
-        words = METRICS[metric].words
-        caption = f"{words[:1].upper()}{words[1:]}: difference to {comparison.baseline} (points), paired by seed"
-        yield Text(caption, "bold")
-        table = number_table("Group", "Rule", "Difference", "Seeds")
-        table.add_column("Verdict")
-        results = {rule: comparison.overall(rule, metric)["differences"] for rule in COMPARED}
-        for name in comparison.others:
-            for rule, found in results.items():
-                cells = (rule, _gain(found[name]), str(len(found[name]["seeds"])), Text(verdict(found[name], metric)))
-                table.add_row(Text(name if rule == COMPARED[0] else ""), *cells)
-        yield from (table, "") if metric != _DIFFERENCES[-1] else (table,)
-
-
-def _gain(difference: Difference) -> Text:
-    """Write a difference, in bold only if its interval excludes 0."""
-    return Text(percent(difference, signed=True), "bold" if difference["excludes_zero"] else "")
-
-
-def _halves(comparison: ComparisonResult, rule: str) -> Iterator[RenderableType]:
-    halves = comparison.halves(rule)
-    yield Text(f"Mean gain over {comparison.baseline} in class-balanced accuracy (points), rule {rule}", "bold")
-    heads = [f"{words} ({len(half['members'])})\n{bin_range(half)}" for words, half in zip(HALVES, halves, strict=True)]
-    table = number_table("Group", *heads)
+def _differences(comparison: ComparisonResult, metric: str) -> list[RenderableType]:
+    """Return the paired differences to the baseline, a row for each group and rule."""
+    words = METRICS[metric].words
+    caption = f"{words[:1].upper()}{words[1:]}: difference to {comparison.baseline} (points), paired by seed"
+    table = number_table("Group", "Rule", "Difference", "Seeds")
+    table.add_column("Verdict")
+    results = {rule: comparison.overall(rule, metric)["differences"] for rule in COMPARED}
     for name in comparison.others:
-        table.add_row(Text(name), *(_gain(half["differences"][name]) for half in halves))
-    yield table
+        for rule, differences in results.items():
+            found = differences[name]
+            cells = (rule, _cell(found), str(len(found["seeds"])), Text(tables.verdict(found, metric)))
+            table.add_row(Text(name if rule == COMPARED[0] else ""), *cells)
+    return [Text(caption, "bold"), table]
 
 
-def _gains(comparison: ComparisonResult, table: GainTable, limit: int | None, width: int) -> Iterator[RenderableType]:
+def _gains(table: tables.Table, groups: int, limit: int | None, width: int) -> Iterator[list[RenderableType]]:
     """Yield a table of gains, or several if the gains of all groups do not fit into one."""
-    yield Text(table.caption, "bold")
-    rows = [([short(fact, _NAME) for fact in facts], result) for facts, result in table.rows[:limit]]
-    taken = sum(
-        2 + max(len(text) for text in column) for column in zip(table.heads, *(f for f, _ in rows), strict=True)
-    )
+    caption, heads, every = table
+    rows = [([short(fact, _NAME) for fact in facts], cells) for facts, cells in every[:limit]]
+    facts = len(heads) - groups
+    taken = sum(2 + max(map(len, column)) for column in zip(heads[:facts], *(own for own, _ in rows), strict=True))
     fit = max((width - taken) // _GAIN, 1)
-    columns = [comparison.baseline, *comparison.others]
-    for start in range(0, len(columns), fit):
-        shown = columns[start : start + fit]
-        grid = number_table(*table.heads)
-        for name in shown:
+    for start in range(0, groups, fit):
+        grid = number_table(*heads[:facts])
+        for name in heads[facts:][start : start + fit]:
             grid.add_column(Text(name), justify="right", max_width=_GAIN - 2, overflow="fold")
-        for facts, result in rows:
-            grid.add_row(*map(Text, facts), *(_cell(result, name) for name in shown))
-        yield from ("", grid) if start else (grid,)
-
-
-def _cell(result: Result, name: str) -> Text:
-    difference = result["differences"].get(name)
-    return _gain(difference) if difference else Text(percent(result["groups"][name]))
+        for own, cells in rows:
+            grid.add_row(*map(Text, own), *map(_cell, cells[start : start + fit]))
+        yield [grid] if start else [Text(caption, "bold"), grid]
 
 
 def _notes(comparison: ComparisonResult, limit: int | None) -> Iterator[RenderableType]:
@@ -147,5 +116,5 @@ def _notes(comparison: ComparisonResult, limit: int | None) -> Iterator[Renderab
     if intervals >= 20 and len(comparison.seeds) > 1:
         chance = f"Of {intervals} intervals, about {intervals / 20:.0f} would by chance alone."
         notes.append(f"Bold: the interval excludes 0. {chance}")
-    for position, note in enumerate(notes):
-        yield Text(note if position else f"\n{note}", "dim")
+    if notes:
+        yield Text("\n" + "\n".join(notes), "dim")

@@ -6,48 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from torch import Tensor
 
 from rectifier.data.dataset import PARTS, ImageData
 from rectifier.labels import imbalance
-from rectifier.report.published import PublishedData, PublishedRatio, published_data, published_ratio
+from rectifier.report.published import published_data, published_ratio
 
+Imbalance = dict[str, Any]
+"""How imbalanced the classes of a label are, or the labels of a group: ``counts``, ``ratio``, ``omega`` and more.
 
-class Imbalance(TypedDict):
-    """How imbalanced the classes of a label are, or the labels of a group.
+``ratio`` is the largest over the smallest count. It is None (infinite) if ``empty`` counts are 0, since JSON has no
+infinity. ``ratio_nonempty`` leaves these out and is None only if all are empty. A label has ``classes`` and the numbers
+of ``samples`` with it and ``missing`` it. A group of two-class labels named ``group/label`` has ``labels``; its counts
+are the samples in which each is positive (its second class). ``paper`` is what the paper reports, if anything.
+"""
 
-    ``ratio`` is the largest over the smallest count. It is None (infinite) if ``empty`` counts are 0, since JSON has no
-    infinity. ``ratio_nonempty`` leaves these out and is None only if all are empty. A label has ``classes`` and the
-    numbers of ``samples`` with it and ``missing`` it. A group of two-class labels named ``group/label`` has ``labels``;
-    its counts are the samples in which each is positive (its second class).
-    """
-
-    counts: dict[str, int]
-    ratio: float | None
-    ratio_nonempty: float | None
-    empty: int
-    omega: float
-    classes: NotRequired[int]
-    samples: NotRequired[int]
-    missing: NotRequired[int]
-    labels: NotRequired[int]
-    paper: NotRequired[PublishedRatio]
-
-
-class DataProfile(TypedDict):
-    """What ``profile`` returns."""
-
-    name: str
-    part: str
-    samples: int
-    parts: dict[str, int]
-    fingerprint: str
-    notes: list[str]
-    labels: dict[str, Imbalance]
-    groups: NotRequired[dict[str, Imbalance]]
-    paper: NotRequired[PublishedData]
+DataProfile = dict[str, Any]
+"""What ``profile`` returns: facts of the data, and the ``Imbalance`` of its ``labels`` and its ``groups``, if any."""
 
 
 def profile(data: ImageData, part: str | None = "train") -> DataProfile:
@@ -55,15 +32,6 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
 
     The paper's numbers are added where it gives them. Its ratios count training images, so they are added for the part
     ``"train"`` only.
-
-    >>> import numpy as np
-    >>> import torch
-    >>> from rectifier.data.dataset import ImageArray
-    >>> from rectifier.labels.space import LabelSpace
-    >>> images, space = ImageArray(np.zeros((4, 8, 8, 1), np.uint8)), LabelSpace.from_names({"kind": ["cat", "dog"]})
-    >>> data = ImageData("pets", images, torch.tensor([[0], [1], [1], [1]]), space, torch.tensor([0, 0, 0, 2]))
-    >>> profile(data)["labels"]["kind"]["counts"], profile(data)["labels"]["kind"]["ratio"]
-    ({'cat': 1, 'dog': 2}, 2.0)
     """
     parts = {name: len(data.indices(name)) for name in PARTS}
     samples = len(data) if part is None else len(data.indices(part))
@@ -71,7 +39,12 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
         listed = ", ".join(f"{name} {n}" for name, n in parts.items())
         raise ValueError(f"{data.name!r} has no samples in part {part or 'all'!r} (samples: {listed}).")
     labels: dict[str, Imbalance] = {
-        name: _label(dict(zip(classes, counts.tolist(), strict=True)), samples)
+        name: {
+            "classes": len(classes),
+            "samples": int(counts.sum()),
+            "missing": samples - int(counts.sum()),
+            **imbalance_of(dict(zip(classes, counts.tolist(), strict=True))),
+        }
         for name, classes, counts in zip(data.space.names, data.space.classes, data.counts(part), strict=True)
     }
     result: DataProfile = {
@@ -83,8 +56,7 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
         "notes": list(data.notes),
         "labels": labels,
     }
-    groups = _groups(labels)
-    if groups:
+    if groups := _groups(labels):
         result["groups"] = groups
     if paper := published_data(data.name):
         result["paper"] = paper.copy()
@@ -93,11 +65,6 @@ def profile(data: ImageData, part: str | None = "train") -> DataProfile:
             if ratio := published_ratio(data.name, name):
                 entry["paper"] = ratio
     return result
-
-
-def _label(counts: dict[str, int], samples: int) -> Imbalance:
-    labelled = sum(counts.values())
-    return {"classes": len(counts), "samples": labelled, "missing": samples - labelled, **imbalance_of(counts)}
 
 
 def _groups(labels: Mapping[str, Imbalance]) -> dict[str, Imbalance]:
@@ -116,9 +83,10 @@ def imbalance_of(counts: Mapping[str, Any]) -> Imbalance:
     """Return how imbalanced these counts are."""
     every = list(counts.values())
     present = [n for n in every if n]
+    ratio = _number(imbalance.imbalance_ratio(present)) if present else None
     return {
-        "ratio": _number(imbalance.imbalance_ratio(every)) if len(present) == len(every) else None,
-        "ratio_nonempty": _number(imbalance.imbalance_ratio(present)) if present else None,
+        "ratio": ratio if len(present) == len(every) else None,
+        "ratio_nonempty": ratio,
         "omega": _number(imbalance.imbalance_measure(every)),
         "empty": len(every) - len(present),
         "counts": dict(counts),

@@ -37,11 +37,9 @@ def draw(profile: DataProfile, path: str | Path) -> Path:
     alone = {name: label for name, label in profile["labels"].items() if name not in grouped}
     entries = worst_first(groups) + worst_first(alone)
     figure = Figure(layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))  # no pyplot: nothing global is touched
-    shown = entries[: _SHARES if are_binary(entries) else _PANELS]
-    if are_binary(entries):
-        _draw_shares(figure, shown)
-    else:
-        _draw_panels(figure, shown)
+    draw_entries, limit = (_draw_shares, _SHARES) if are_binary(entries) else (_draw_panels, _PANELS)
+    shown = entries[:limit]
+    draw_entries(figure, shown)
     some = f", the {len(shown)} most imbalanced of {len(entries)} labels" if len(shown) < len(entries) else ""
     title = f"{profile['name']}, {profile['part']}: {profile['samples']:,} samples{some}"
     figure.suptitle(plain(title), fontsize=12, fontweight="bold", color=INK)
@@ -76,12 +74,11 @@ def _draw_panels(figure: Figure, entries: Entries) -> None:
 def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    classes = rarest(entry["counts"])[::-1]
-    counts = [n for _, n in classes]
-    named = len(classes) <= _NAMED
+    members, counts = zip(*reversed(rarest(entry["counts"])), strict=True)
+    named = len(counts) <= _NAMED
     turned = named and len(counts) > 8 and counts[0] > 999  # five digits are as wide as one of eight bars
-    common = len(classes) if named else len(classes) - RAREST
-    colours = [_BAR] * common + [_RARE] * (len(classes) - common)
+    rare = 0 if named else RAREST
+    colours = [_BAR] * (len(counts) - rare) + [_RARE] * rare
     bars = axis.bar(range(len(counts)), counts, width=0.8 if len(counts) <= 60 else 1.0, color=colours)
     axis.set_yscale("log")
     axis.set_ylim(0.7, max(counts[0], 1) * (20 if turned else 5))
@@ -92,13 +89,13 @@ def _draw_counts(axis: Axes, name: str, entry: Imbalance) -> None:
     if named:
         rotation = 90 if turned else 0
         axis.bar_label(bars, [f"{n:,}" for n in counts], fontsize=6.5, color=INK, padding=1, rotation=rotation)
-        names = [plain(short(member, 14)) for member, _ in classes]
+        names = [plain(short(member, 14)) for member in members]
         tilt = max(map(len, names)) > 3
         axis.set_xticks(range(len(names)), names, rotation=40 if tilt else 0, ha="right" if tilt else "center")
     else:
         axis.set_xticks([])
         noun = "labels" if "labels" in entry else "classes"
-        three = ", ".join(f"{short(member, 16)} {n:,}" for member, n in classes[:-4:-1])
+        three = ", ".join(f"{short(member, 16)} {n:,}" for member, n in rarest(entry["counts"])[:3])
         caption = f"{len(counts)} {noun}, the {RAREST} rarest in red: {three}, ..."
         axis.set_xlabel(plain(fill(caption, 52)), fontsize=8, color=INK)
     axis.set_title(plain(short(name, 40)) + "\n", fontsize=10, fontweight="bold", color=INK, loc="left")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rich.bar import Bar
 from rich.console import Group, RenderableType
@@ -38,44 +38,23 @@ def view(profile: DataProfile, *, width: int = 80, every: bool = False) -> Rende
     """Return the profile as something that rich's ``Console.print`` shows on ``width`` columns.
 
     ``every`` lists all classes of all labels; by default long lists are cut to the rarest.
-
-    >>> import json
-    >>> from rich.console import Console
-    >>> label = '{"counts": {"a": 9, "b": 3}, "ratio": 3.0, "ratio_nonempty": 3.0, "empty": 0, "omega": 0.33}'
-    >>> rest = '"name": "tiny", "part": "train", "samples": 12, "parts": {"train": 12, "test": 4}, "notes": []'
-    >>> Console(width=60).print(view(json.loads('{%s, "labels": {"letter": %s}}' % (rest, label)), width=60))
-    tiny: 16 samples (12 train, 4 test)
-    Class counts of train: 12 samples. Omega is 0 if balanced, always below 1.
-    <BLANKLINE>
-    Label   Classes  Samples  Missing  Imbalance  Omega
-    letter        2       12        0      1 : 3   0.33
-    <BLANKLINE>
-    letter · linear scale · 1 : 3 · all 2 classes ──────────────
-    b  3  ██████████████████
-    a  9  ██████████████████████████████████████████████████████
     """
     labels, groups = worst_first(profile["labels"]), worst_first(profile.get("groups", {}))
     rows = len(labels) if every or len(labels) <= _ROWS else _ROWS_SHORT
-    plots = labels if every else _worth_plotting(labels)
+    plots = labels if every or len(labels) <= _PLOTS else labels[:_PLOTS_SHORT]
+    if are_binary(labels) and not every:
+        plots = []  # the table shows their bars
     blocks: list[RenderableType] = [*_header(profile)]
     if groups:
         blocks += ["", *_table("Group", groups, width)]
     blocks += ["", *_table("Label", labels, width, samples=profile["samples"], rows=rows)]
-    for name, entry in groups:
-        blocks += ["", _bars(name, entry, "labels", every)]
-    for name, entry in plots:
-        blocks += ["", _bars(name, entry, "classes", every)]
+    for name, entry in groups + plots:
+        blocks += ["", _bars(name, entry, every)]
     if rows < len(labels):
         blocks += ["", Text(f"{rows} of {len(labels)} labels are shown, the most imbalanced. --all shows all.", "dim")]
     elif not every and (0 < len(plots) < len(labels) or any(_is_long(entry) for _, entry in plots)):
         blocks += ["", Text("--all shows all classes of all labels.", "dim")]
     return Group(*blocks)
-
-
-def _worth_plotting(labels: Entries) -> Entries:
-    if are_binary(labels):
-        return []  # the table shows their bars
-    return labels if len(labels) <= _PLOTS else labels[:_PLOTS_SHORT]
 
 
 def _is_long(entry: Imbalance) -> bool:
@@ -86,8 +65,7 @@ def _header(profile: DataProfile) -> Iterator[RenderableType]:
     parts = ", ".join(f"{n:,} {part}" for part, n in profile["parts"].items())
     yield Text.assemble((profile["name"], "bold"), f": {sum(profile['parts'].values()):,} samples ({parts})")
     if paper := profile.get("paper"):
-        images = dict(paper.items())
-        listed = ", ".join(f"{images[part]:,} {part}" for part in PARTS if part in images)
+        listed = ", ".join(f"{paper[part]:,} {part}" for part in PARTS if part in paper)
         yield Text(f"Paper: {listed}; largest ratio {ratio_text(paper['ratio'])} ({paper['source']})", "dim")
     where = "all parts" if profile["part"] == "all" else profile["part"]
     yield Text(f"Class counts of {where}: {profile['samples']:,} samples. Omega is 0 if balanced, always below 1.")
@@ -132,10 +110,8 @@ def _table(
         shape = _rarer(entry) if binary else Text(_curve(entry, width - taken - name_width - 2), "cyan")
         table.add_row(Text(name), *row, *([shape] if last else []))
     yield table
-    starred = [(name, entry) for name, entry in entries if label_ratio(entry).endswith("*")]
-    if starred:
-        empty = ", ".join(f"{name} {entry['empty']}" for name, entry in starred)
-        yield Text(f"* without empty classes, which make the ratio infinite: {empty}", "dim")
+    if empty := [f"{name} {entry['empty']}" for name, entry in entries if label_ratio(entry).endswith("*")]:
+        yield Text(f"* without empty classes, which make the ratio infinite: {', '.join(empty)}", "dim")
 
 
 def _rarer(entry: Imbalance) -> RenderableType:
@@ -144,8 +120,8 @@ def _rarer(entry: Imbalance) -> RenderableType:
     share = n / max(sum(entry["counts"].values()), 1)
     cells = Table.grid(padding=(0, 1, 0, 0))
     cells.add_column(width=6, no_wrap=True, overflow="ellipsis")
-    cells.add_column(width=7, no_wrap=True, justify="right")
-    cells.add_column(width=6, no_wrap=True, justify="right")
+    for width in (7, 6):
+        cells.add_column(width=width, no_wrap=True, justify="right")
     cells.add_row(Text(name), f"{n:,}", f"{share:.2%}", Bar(0.5, 0, share, width=9, color="cyan"))
     return cells
 
@@ -159,29 +135,24 @@ def _curve(entry: Imbalance, width: int) -> str:
     return "".join(_BLOCKS[math.ceil(8 * math.log1p(n) / math.log1p(largest))] for n in sampled)
 
 
-def _bars(name: str, entry: Imbalance, noun: str, every: bool) -> RenderableType:
+def _bars(name: str, entry: Imbalance, every: bool) -> RenderableType:
     """Return one bar per class, rarest first; of many classes, the ten rarest and the three largest."""
     classes = rarest(entry["counts"])
-    length, scale = _scale(entry)
+    is_linear = (entry["ratio_nonempty"] or 1) <= _LINEAR
+    length = float if is_linear else math.log1p
+    longest = length(max(1, classes[-1][1]))
     cut = _is_long(entry) and not every
     grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
     grid.add_column(no_wrap=True, overflow="ellipsis", max_width=32)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(ratio=1)
     for member, n in classes[:RAREST] if cut else classes:
-        grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n), color="cyan"))
+        grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n) / longest, color="cyan"))
     if cut:
         grid.add_row(Text(f"... {len(classes) - RAREST - _LARGEST} more", "dim"), "", "")
         for member, n in classes[-_LARGEST:]:
-            grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n), color="blue"))
+            grid.add_row(Text(member), f"{n:,}", Bar(1, 0, length(n) / longest, color="blue"))
+    noun = "labels" if "labels" in entry else "classes"
     shown = f"{RAREST} rarest and {_LARGEST} largest of {len(classes)} {noun}" if cut else f"all {len(classes)} {noun}"
-    title = f" · {scale} scale · {label_ratio(entry)} · {shown}"
+    title = f" · {'linear' if is_linear else 'log'} scale · {label_ratio(entry)} · {shown}"
     return Group(Rule(Text.assemble((name, "bold"), title), align="left", style="dim"), grid)
-
-
-def _scale(entry: Imbalance) -> tuple[Callable[[int], float], str]:
-    """Return the length of the bar of a count, from 0 to 1, and the name of the scale."""
-    largest = max(1, *entry["counts"].values())
-    if (entry["ratio_nonempty"] or 1) <= _LINEAR:
-        return lambda n: n / largest, "linear"
-    return lambda n: math.log1p(n) / math.log1p(largest), "log"

@@ -14,7 +14,6 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from rectifier._base import check
 from rectifier._base.distances import squared_distances
 
 CHUNK = 2**24
@@ -77,8 +76,6 @@ def _clustered(
     groups: Sequence[Tensor], clusters: Sequence[int], start: Generator | Sequence[Tensor]
 ) -> list[Clustered]:
     """Cluster from drawn centres, or do one more round from given centres."""
-    if len(groups) != len(clusters):
-        check.fail("clusters", f"one number for each of the {len(groups)} groups", f"{len(clusters)}")
     found: dict[int, Clustered] = {}
     for together in _batches(groups):
         joined = Groups.join([groups[g] for g in together], [clusters[g] for g in together])
@@ -91,7 +88,7 @@ def _clustered(
     return [found[g] for g in range(len(groups))]
 
 
-def lloyd(groups: Groups, centres: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
+def lloyd(groups: Groups, centres: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
     """Move centres ``(G, K, D)`` to the mean of the points nearest to them until nothing moves.
 
     Returns the centres and each point's centre, ``(G, P)``.
@@ -101,7 +98,7 @@ def lloyd(groups: Groups, centres: Tensor, rounds: int | None = None) -> tuple[T
     first = torch.arange(number, device=points.device)[:, None] * most  # index of each group's first centre
     nowhere = number * most  # slot for the padding
     nearest = _nearest(groups, centres)
-    for turn in range(_ROUNDS if rounds is None else rounds):
+    for turn in range(rounds):
         # Sums in float64 hardly depend on the order. A centre that is nearest to no point stays.
         place = torch.where(is_point, nearest + first, nowhere).flatten()
         count = place.new_zeros(nowhere + 1).index_add_(0, place, torch.ones_like(place))[:-1].view(number, most, 1)

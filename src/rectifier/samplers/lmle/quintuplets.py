@@ -144,12 +144,13 @@ class QuintupletSampler(EpochSampler[list[int]]):
         plan = torch.empty(self.total, ROLES, self.quintuplets, dtype=torch.int64, device=device)
         for a, (own, (features, clusters)) in enumerate(zip(self._targets.unbind(1), known.by_label(), strict=True)):
             rows = plan[:, :, a :: self._labels]
+            anchors = balanced_anchors(own, self.total * rows.shape[2], generator)
             mined = []
-            for group in _draw_anchors(own, self.total * rows.shape[2], generator).split(self.candidates):
-                pool = self._pool(own, group, generator).to(device)  # ascending, includes the anchors
+            for group in anchors.split(self.candidates):
+                pool = self._pool(own, group, generator).to(device)  # it includes the anchors
                 within = clusters._replace(assigned=clusters.assigned[pool])
-                found = mine_quintuplets(features[pool], within, torch.searchsorted(pool, group.to(device)))
-                mined.append(pool[torch.stack(found[:ROLES])])
+                places = torch.searchsorted(pool, group.to(device))
+                mined.append(pool[mine_quintuplets(features[pool], within, places)])
             rows.copy_(torch.cat(mined, 1).view(ROLES, self.total, -1).transpose(0, 1))
         return plan.flatten(1).cpu()
 
@@ -157,7 +158,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
         """Return the samples, in ascending order, in which the quintuplets of a label are searched."""
         if len(own) <= self.candidates:
             return torch.arange(len(own))
-        pool: Tensor = torch.cat([anchors, _draw_anchors(own, self.candidates, generator)]).unique()
+        pool: Tensor = torch.cat([anchors, balanced_anchors(own, self.candidates, generator)]).unique()
         return pool
 
     def _check(self, features: Tensor) -> None:
@@ -168,9 +169,3 @@ class QuintupletSampler(EpochSampler[list[int]]):
             check.fail("features", wanted, f"{features.dtype}, shape {tuple(features.shape)}")
         if not bool(features.isfinite().all()):
             check.fail("features", "finite", "NaN or infinity among them")
-
-
-def _draw_anchors(own: Tensor, count: int, generator: Generator) -> Tensor:
-    if bool((own >= 0).any()):
-        return balanced_anchors(own, count, generator)
-    return torch.randint(len(own), (count,), generator=generator)  # no sample has the label, so none of its rows counts

@@ -10,10 +10,9 @@ import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -22,20 +21,17 @@ from lightning.fabric import Fabric
 from torch import Tensor
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from rectifier._base import check
+from rectifier._base import check, console
 from rectifier.data.store import available_cores
-from rectifier.training.engine.interrupt import Stopped, listening
+from rectifier.training.engine.interrupt import Interrupt, Stopped
 from rectifier.training.engine.options import Options
 
 T = TypeVar("T")
 
 # Users need not read which precision and processes Fabric uses, nor that processes end when one of them fails.
-for _name, _level in (
-    ("lightning.fabric", logging.WARNING),
-    ("lightning.pytorch", logging.WARNING),
-    ("torch.multiprocessing.spawn", logging.ERROR),
-):
-    logging.getLogger(_name).setLevel(_level)
+logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
 
 
 def make_fabric(options: Options, *, alone: bool = False) -> Fabric:
@@ -63,15 +59,24 @@ def make_fabric(options: Options, *, alone: bool = False) -> Fabric:
 
 
 @contextmanager
-def shared_cores(fabric: Fabric, options: Options) -> Iterator[None]:
-    """Let the processes on one CPU share its cores; each would take all of them. OMP_NUM_THREADS overrides this."""
-    before = torch.get_num_threads()
+def set_up(fabric: Fabric, options: Options) -> Iterator[None]:
+    """Set PyTorch up for training. Afterwards its settings and random state are the caller's again.
+
+    Processes on one CPU share its cores, unless OMP_NUM_THREADS is set. cuDNN searches for its fastest convolutions,
+    unless the user wants deterministic ones. Only the first process prints messages.
+    """
+    cudnn, on_gpu = torch.backends.cudnn, fabric.device.type == "cuda"
+    threads, benchmark = torch.get_num_threads(), cudnn.benchmark
     if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, min(before, available_cores() // options.devices)))
+        torch.set_num_threads(max(1, min(threads, available_cores() // options.devices)))
+    cudnn.benchmark = (on_gpu and not cudnn.deterministic) or benchmark
+    quiet = nullcontext() if fabric.is_global_zero else console.quiet()
     try:
-        yield
+        with torch.random.fork_rng([fabric.device] if on_gpu else []), quiet:
+            yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        cudnn.benchmark = benchmark
 
 
 def resolved_precision(options: Options) -> str:
@@ -89,16 +94,16 @@ def launch(fabric: Fabric, options: Options, work: Callable[..., T], *arguments:
             atexit.unregister(leave_group)
             atexit.register(leave_group)
         return work(fabric, *arguments)
-    with _passed_on() as passed, TemporaryDirectory() as box:
+    with Interrupt(_end_children) as interrupt, TemporaryDirectory() as box:
         # As bytes, because Fabric would look into the arguments and fail on a frozen dataclass.
         job = pickle.dumps((work, arguments, box))
         try:
             result: T = fabric.launch(_boxed, job)  # type: ignore[arg-type]
         except (ProcessRaisedException, ProcessExitedException):
             left = [pickle.loads(path.read_bytes()) for path in sorted(Path(box).iterdir(), key=lambda p: int(p.name))]
-            if passed:  # processes that were not training just ended
+            if interrupt.signal is not None:  # processes that were not training just ended
                 where = next((error.where for error in left if isinstance(error, Stopped)), "a point outside training")
-                raise Stopped(passed[0], where) from None
+                raise Stopped(interrupt.signal, where) from None
             if left:  # the error of the first process comes first
                 raise left[0] from None
             raise
@@ -167,15 +172,7 @@ def _started_by_launcher() -> bool:
     return "LOCAL_RANK" in os.environ or by_slurm
 
 
-@contextmanager
-def _passed_on() -> Iterator[list[int]]:
-    """Pass SIGTERM and Ctrl-C on to the processes that train, and list them. This process only waits."""
-    received: list[int] = []
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        for process in multiprocessing.active_children():
-            process.terminate()
-
-    with listening(pass_on):
-        yield received
+def _end_children() -> None:
+    """Pass a signal on to the processes that train. This process only waits for them."""
+    for process in multiprocessing.active_children():
+        process.terminate()

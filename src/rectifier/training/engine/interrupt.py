@@ -4,44 +4,36 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
-
-
-@contextmanager
-def listening(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle SIGTERM and Ctrl-C inside the block. Only the main thread can listen; elsewhere this does nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+from typing import Any
 
 
 class Interrupt:
     """Store SIGTERM and Ctrl-C in ``signal`` inside the block; a second Ctrl-C interrupts at once.
 
-    Schedulers send SIGTERM some seconds before they kill.
+    Schedulers send SIGTERM some seconds before they kill. ``pass_on`` is called at each signal instead of an interrupt.
+    Only the main thread can listen; elsewhere the block does nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pass_on: Callable[[], None] | None = None) -> None:
         self.signal: int | None = None
-        self._listening = listening(self._note)
+        self._pass_on = pass_on
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
-        self._listening.__enter__()
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listening.__exit__(None, None, None)
+        for number, earlier in self._before.items():
+            signal.signal(number, earlier)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.signal is not None:
+        if self._pass_on is not None:
+            self._pass_on()
+        elif number == signal.SIGINT and self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
 
@@ -53,10 +45,5 @@ class Stopped(Exception):  # noqa: N818  it is no error
         super().__init__(number, where)
         self.number, self.where = number, where
 
-    @property
-    def name(self) -> str:
-        """The name of the signal."""
-        return signal.Signals(self.number).name
-
     def __str__(self) -> str:
-        return f"Stopped by {self.name} at {self.where}; everything is saved."
+        return f"Stopped by {signal.Signals(self.number).name} at {self.where}; everything is saved."

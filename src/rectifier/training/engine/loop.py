@@ -1,9 +1,10 @@
-"""The training loop of one network, and the step that it repeats."""
+"""The training loop of one run, and the step that it repeats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rectifier.data.loader import Batch
@@ -12,11 +13,14 @@ if TYPE_CHECKING:
 
 
 def training(course: Course) -> Iterator[None]:
-    """Train one network from the state of ``course`` to its end. At each pause another training can take its turn."""
+    """Train one network to the end. At each pause another training can take its turn."""
+    options, state = course.options, course.state
     while not course.is_over:
-        for window in course.windows():
-            course.step(window, course.rate(course.state.step))  # ``take_step``, or its CUDA graph
-            course.state.advance(len(window))
+        course.start_epoch()
+        batches = iter(course.loader)
+        while window := list(islice(batches, options.accumulate)):
+            course.step(window, options.rate_at(state.step, course.steps))  # ``take_step``, or its CUDA graph
+            state.advance(len(window))
             yield  # the caller checks the loss, saves, or stops
         score = course.validate()
         yield  # every training starts its validation before any waits for a score
@@ -29,7 +33,9 @@ def take_step(step: EagerStep, window: list[Batch]) -> None:
     step.optimizer.zero_grad()
     for batch in window:
         with step.fabric.no_backward_sync(step.wrapped, enabled=batch is not window[-1]):
-            images, more = step.mixed(batch)
+            images, more = batch.images, dict[str, Any]()
+            if step.mixing is not None:
+                images, more["partner"] = step.mixing(images, batch.targets)
             output = step.forward(images)
             loss = step.loss(step.objective, step.tally, output, batch.targets, more)
             step.fabric.backward(loss if len(window) == 1 else loss / len(window))

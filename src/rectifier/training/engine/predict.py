@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -26,70 +26,63 @@ def shard(samples: int, fabric: Fabric) -> range:
 def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Output]]:
     """Yield each batch with the output of the network, which is in evaluation mode meanwhile."""
     dtype = next(network.parameters()).dtype  # float64, if training was
-    with _evaluating(network):
+    was_training = network.training
+    network.eval()
+    try:
         for batch in batches:
             with fabric.autocast():
                 found = network(batch.images.to(dtype))
             yield batch, Output(found.logits.float(), found.features.float())
+    finally:
+        network.train(was_training)
 
 
+@dataclass(eq=False)
 class Validation:
     """The class-balanced accuracy of a network over all processes, with ``offsets`` ``(K,)`` added to its logits.
 
     A call returns a tensor and does not wait for the device. ``captured`` replays each batch as a CUDA graph.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        batches: Iterable[Batch],
-        sizes: tuple[int, ...],
-        offsets: Tensor,
-        captured: bool = False,
-    ) -> None:
-        self._fabric, self._network, self._batches, self._sizes = fabric, network, batches, sizes
-        self._offsets = offsets.to(fabric.device)
-        self._counts = torch.zeros(2, sum(sizes), dtype=torch.int64, device=fabric.device)
+    fabric: Fabric
+    network: nn.Module
+    batches: Iterable[Batch]
+    sizes: tuple[int, ...]
+    offsets: Tensor
+    captured: bool = False
+
+    def __post_init__(self) -> None:
+        self.offsets = self.offsets.to(self.fabric.device)
+        self._counts = torch.zeros(2, sum(self.sizes), dtype=torch.int64, device=self.fabric.device)
         self._work: Work = self._count
-        if captured:
+        if self.captured:
             self._work = Graphs(self._count, "Validation", lambda: {"counts": self._counts}, may_give_up=True)
 
     def __call__(self) -> Tensor:
         self._counts.zero_()
-        for batch in self._batches:
+        for batch in self.batches:
             self._work([batch])
-        if self._fabric.world_size > 1:
+        if self.fabric.world_size > 1:
             dist.all_reduce(self._counts)
         correct, total = self._counts
-        return balanced_mean(correct, total, self._sizes)
+        return balanced_mean(correct, total, self.sizes)
 
     def _count(self, batches: list[Batch]) -> None:
-        for batch, output in outputs(self._fabric, self._network, batches):
-            self._counts += torch.stack(count_correct(output.logits + self._offsets, batch.targets, self._sizes))
+        for batch, output in outputs(self.fabric, self.network, batches):
+            self._counts += torch.stack(count_correct(output.logits + self.offsets, batch.targets, self.sizes))
 
 
 def predict(
     fabric: Fabric, network: nn.Module, batches: Iterable[Batch], with_features: bool = True
 ) -> tuple[Tensor, Tensor | None]:
     """Return logits ``(N, K)`` and features of all samples in their order, on the CPU of every process."""
-    found: dict[str, list[Tensor]] = {"positions": [], "logits": [], **({"features": []} if with_features else {})}
+    names = ("positions", "logits", "features") if with_features else ("positions", "logits")
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
     for batch, output in outputs(fabric, network, batches):
-        parts = {"positions": batch.positions, "logits": output.logits, "features": output.features}
-        for name, tensors in found.items():
-            tensors.append(parts[name].cpu())
+        for name, tensor in zip(names, (batch.positions, *output), strict=False):
+            found[name].append(tensor.cpu())
     joined = {name: torch.cat(tensors) for name, tensors in found.items() if tensors}
     everyone = [each for each in gather_all(fabric, joined) if each]  # a process may have no sample
-    whole = {name: torch.cat([each[name] for each in everyone]) for name in everyone[0]}
-    order = whole.pop("positions").argsort()
-    return whole["logits"][order], whole["features"][order] if with_features else None
-
-
-@contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    was_training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(was_training)
+    positions, logits, *features = (torch.cat([each[name] for each in everyone]) for name in names)
+    order = positions.argsort()
+    return logits[order], features[0][order] if features else None

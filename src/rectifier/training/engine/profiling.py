@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, count
@@ -18,7 +19,6 @@ from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.step import make_optimizer
 
-PHASES = ("data", "network", "cross-entropy", "rectification", "optimizer")
 STEPS = 20
 _WARM_UP = 3
 
@@ -34,7 +34,16 @@ def profile_step(
     copied, objective = copy.deepcopy(network), copy.deepcopy(objective)  # an objective may remember samples
     plain = MultiLabelCrossEntropy(objective.sizes).to(fabric.device)  # type: ignore[arg-type]
     optimizer = make_optimizer(copied, options)
-    watch = _Watch(fabric.device)
+    times: dict[str, list[float]] = defaultdict(list)
+
+    @contextmanager
+    def watch(name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        if fabric.device.type == "cuda":
+            torch.cuda.synchronize(fabric.device)
+        times[name].append(time.perf_counter() - began)
+
     copied.train()
     loader.set_epoch(0)
     batches = chain.from_iterable(loader for _ in count())  # of as many epochs as needed
@@ -56,7 +65,7 @@ def profile_step(
             with watch("optimizer"):
                 optimizer.step()
     loader.set_epoch(0)
-    found = watch.medians()
+    found = {name: median(own[_WARM_UP:]) for name, own in times.items()}  # the first steps set things up
     return {
         "data": found["data"],
         "network": found["network"] + found["network again"],
@@ -78,22 +87,3 @@ def describe(seconds: dict[str, float], captured: bool = False) -> str:
     rows = [f"  {name:14s} {1000 * value:7.2f} ms  {100 * value / total:3.0f} %" for name, value in seconds.items()]
     remark = ["  Training captures the step, which is faster where kernels are many and small (rectification)."]
     return "\n".join(["Time of a step, waiting after each part:", *rows, *(remark if captured else [])])
-
-
-class _Watch:
-    """Times named blocks, and waits for the device at the end of each."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._times: dict[str, list[float]] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        self._times.setdefault(name, []).append(time.perf_counter() - began)
-
-    def medians(self) -> dict[str, float]:
-        return {name: median(times[_WARM_UP:]) for name, times in self._times.items()}  # the first steps set things up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -15,7 +16,7 @@ from rectifier.data.loader import Batch
 from rectifier.training.engine.graphs import Graphs, first_line
 from rectifier.training.engine.loop import take_step
 from rectifier.training.engine.options import Options
-from rectifier.training.engine.tally import Tally
+from rectifier.training.engine.state import Tally
 
 COMPILE_FROM = {"network": 50_000, "loss": 100_000}
 """Steps, of all trainings that share the compiled part, from which on compiling saves time."""
@@ -45,6 +46,7 @@ def set_rate(optimizer: Any, rate: float) -> None:
             group["lr"] = rate
 
 
+@dataclass(eq=False)
 class EagerStep:
     """A step kernel by kernel, which changes the weights of ``network``.
 
@@ -52,20 +54,17 @@ class EagerStep:
     images, and gives the objective the ``partner``: the other's labels and their share.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        wrapped: Any,
-        optimizer: Any,
-        objective: nn.Module,
-        tally: Tally,
-        mixing: nn.Module | None = None,
-        clip: float | None = None,
-    ) -> None:
-        self.fabric, self.network, self.wrapped, self.optimizer = fabric, network, wrapped, optimizer
-        self.objective, self.tally, self.mixing, self.clip = objective, tally, mixing, clip
-        self.forward: Callable[[Tensor], Any] = wrapped
+    fabric: Fabric
+    network: nn.Module
+    wrapped: Any
+    optimizer: Any
+    objective: nn.Module
+    tally: Tally
+    mixing: nn.Module | None = None
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        self.forward: Callable[[Tensor], Any] = self.wrapped
         self.loss = _counted_loss
 
     def compile(self, parts: Collection[str]) -> None:
@@ -93,15 +92,7 @@ class EagerStep:
         self.tally.count(len(window))
 
     def run(self, window: list[Batch]) -> None:
-        """Do the work of a step on the device, and nothing else."""
         take_step(self, window)
-
-    def mixed(self, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
-        """Return the images of a batch, mixed if the method mixes, and what the objective must know about that."""
-        if self.mixing is None:
-            return batch.images, {}
-        images, partner = self.mixing(batch.images, batch.targets)
-        return images, {"partner": partner}
 
 
 class CapturedStep:
@@ -133,13 +124,9 @@ class CapturedStep:
         return detached | self._step.tally.tensors()
 
 
-class CompilerError(ValueError):
-    """The machine cannot compile the step. A run can be resumed with ``step="eager"`` or ``step="captured"``."""
-
-
 def _cannot_compile(error: Exception) -> NoReturn:
     remedy = "step='eager' and step='captured' need no compiler, also when the run is resumed."
-    raise CompilerError(f"This machine cannot compile the step: {first_line(error)}. {remedy}")
+    raise ValueError(f"This machine cannot compile the step: {first_line(error)}. {remedy}")
 
 
 def fastest(step: EagerStep, options: Options, steps: Mapping[str, int]) -> EagerStep | CapturedStep:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rectifier._base.files import saving, write_bytes
@@ -15,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 class Curves:
-    """Write the row of each epoch, and the rows of its labels, while training runs.
+    """Write checkpoints, the row of each epoch, and the rows of its labels, while training runs.
 
     ``epochs`` and ``labels`` are the rows of the checkpoint that training resumes from. Rows that were written after
     that checkpoint are removed. ``stage`` is part of the file names.
@@ -24,10 +23,11 @@ class Curves:
     def __init__(
         self, run: Run, tensorboard: bool, epochs: Sequence[Row], labels: Sequence[Row], stage: str = ""
     ) -> None:
+        self._run, self._stage = run, stage
         tag = f"-{stage}" if stage else ""
-        self._tables = {run.path / f"history{tag}.csv": epochs, run.path / f"labels{tag}.csv": labels}
-        for path, rows in self._tables.items():
-            write_bytes(path, _csv(rows, header=True), durable=True)
+        self._history, self._labels = run.path / f"history{tag}.csv", run.path / f"labels{tag}.csv"
+        for path, rows in ((self._history, epochs), (self._labels, labels)):
+            write_bytes(path, as_csv(rows).encode(), durable=True)
         self._writer: Any = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # takes a second to import
@@ -35,39 +35,33 @@ class Curves:
             done = epochs[-1]["epoch"] if epochs else 0
             self._writer = SummaryWriter(run.path / f"tensorboard{tag}", purge_step=done + 1)
 
-    def add(self, epoch: Row, labels: Sequence[Row]) -> None:
-        """Write a new epoch."""
-        for path, rows in zip(self._tables, ([epoch], labels), strict=True):
-            _append(path, rows)
-        if self._writer is not None:
-            for name, value in _scalars(epoch, labels):
-                self._writer.add_scalar(name, value, epoch["epoch"])
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        self._run.save_checkpoint(state, self._stage)
+
+    def save_epoch(self, row: Row, labels: Sequence[Row]) -> None:
+        for path, rows in ((self._history, [row]), (self._labels, labels)):
+            with saving(path), path.open("ab") as file:
+                file.write(as_csv(rows, header=file.tell() == 0).encode())
+        if self._writer is None:
+            return
+        points = {name: value for name, value in row.items() if name != "epoch" and value is not None}
+        if row["validation"] is not None:  # labels have points in validated epochs only
+            points |= {
+                f"{name}/{own['label']}": own[name] for own in labels for name in own if name not in ("epoch", "label")
+            }
+        for name, value in points.items():
+            self._writer.add_scalar(name, value, row["epoch"])
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
 
-def _scalars(epoch: Row, labels: Sequence[Row]) -> list[tuple[str, float]]:
-    """Return the names and values of an epoch's points. Labels have points in validated epochs only."""
-    own = [(name, value) for name, value in epoch.items() if name != "epoch" and value is not None]
-    if epoch["validation"] is None:
-        return own
-    each = [(f"{name}/{row['label']}", row[name]) for row in labels for name in row if name not in ("epoch", "label")]
-    return own + each
-
-
-def _append(path: Path, rows: Sequence[Row]) -> None:
-    with saving(path), path.open("ab") as file:
-        file.write(_csv(rows, header=file.tell() == 0))
-
-
-def _csv(rows: Sequence[Row], header: bool) -> bytes:
-    if not rows:
-        return b""
+def as_csv(rows: Sequence[Row], header: bool = True) -> str:
+    """Return rows with the same keys as CSV."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    if header:
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    if header and rows:
         writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().encode()
+    return text.getvalue()

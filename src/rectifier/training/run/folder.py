@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,32 +22,9 @@ from rectifier.data.normalise import Normalisation
 from rectifier.labels.space import LabelSpace
 from rectifier.training.config import Config
 from rectifier.training.run.environment import environment, session
-from rectifier.training.run.predictions import Predictions, load_tensors, reading
+from rectifier.training.run.predictions import Predictions, reading
 
 Row = Mapping[str, Any]
-
-
-class TakenError(FileExistsError):
-    """The folder for a new run already holds one. ``finished`` says whether that run is finished."""
-
-    def __init__(self, folder: Path, held: str, finished: bool) -> None:
-        super().__init__(f"{folder} already holds {held}. A new run needs a new or empty folder.")
-        self.folder, self.finished = folder, finished
-        self._given = folder, held, finished
-
-    def __reduce__(self) -> tuple[Any, ...]:  # another process may raise it
-        return type(self), self._given
-
-
-class UnfinishedError(FileNotFoundError):
-    """A file of a run is missing because the run in ``folder`` is not finished."""
-
-    def __init__(self, path: Path, folder: Path) -> None:
-        super().__init__(f"{path} is missing: the run is not finished.")
-        self.path, self.folder = path, folder
-
-    def __reduce__(self) -> tuple[Any, ...]:  # another process may raise it
-        return type(self), (self.path, self.folder)
 
 
 class Run:
@@ -95,8 +72,12 @@ class Run:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file. A run needs a folder.")
         if (folder / "config.json").is_file():
-            run = Run(folder)
-            raise TakenError(folder, _held(run, config), run.is_finished)
+            run, wanted = Run(folder), config.as_dict()
+            before = run.config.as_dict()
+            differ = [f"{key} {before[key]} there, {wanted[key]} here" for key in wanted if before[key] != wanted[key]]
+            held = f"the same run, {'finished' if run.is_finished else 'not finished'}"
+            held = f"another run ({'; '.join(differ[:3])})" if differ else held
+            raise FileExistsError(f"{folder} already holds {held}. A new run needs a new or empty folder.")
         if folder.is_dir() and not all(map(is_draft, folder.iterdir())):
             raise ValueError(f"{folder} holds other files. A run needs a new or empty folder.")
 
@@ -150,22 +131,17 @@ class Run:
         return self._json("environment.json")
 
     def predictions(self, part: str) -> Predictions:
-        path = self.path / "predictions" / f"{part}.safetensors"
-        if not path.is_file() and not self.is_finished:
-            raise UnfinishedError(path, self.path)
-        return Predictions.load(path)
+        path = Path("predictions") / f"{part}.safetensors"
+        return Predictions.load(self.path / path if self.is_finished else self._file(path))
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights of the chosen epoch."""
-        path = self.path / "weights.safetensors"
-        if not path.is_file():
-            raise UnfinishedError(path, self.path)
-        with reading(path, "weights"):
-            return load_tensors(path)[0]
+        with reading(self._file("weights.safetensors"), "weights") as (weights, _):
+            return weights
 
-    def checkpoint(self, name: str = "checkpoint") -> dict[str, Any] | None:
-        """Return the last saved state of training, or None."""
-        path = self.path / f"{name}.pt"
+    def checkpoint(self, stage: str = "") -> dict[str, Any] | None:
+        """Return the last saved state of a stage of training, or None."""
+        path = self.path / f"{stage or 'checkpoint'}.pt"
         if not path.is_file():
             return None
         try:
@@ -180,10 +156,10 @@ class Run:
         for left in filter(is_draft, self.path.iterdir()):  # by a kill
             left.unlink(missing_ok=True)
         found = describe_data(data, normalisation, fit)
-        if (self.path / "data.json").is_file():
-            self._check_same_data(found)
-        else:
+        if not (self.path / "data.json").is_file():
             self._write_json("data.json", found)
+        elif differ := [key for key in found if key != "notes" and found[key] != self.data.get(key)]:
+            raise ValueError(f"The data of {self.path} has changed since the run started: {', '.join(differ)}.")
         known = self.environment["sessions"] if (self.path / "environment.json").is_file() else []
         now = environment()
         sessions = [*known, {**session(), "commit": now["commit"]}]
@@ -195,10 +171,10 @@ class Run:
         *before, last = known["sessions"]
         self._write_json("environment.json", {**known, "sessions": [*before, {**last, **facts}]})
 
-    def save_checkpoint(self, state: Mapping[str, Any], name: str = "checkpoint") -> None:
+    def save_checkpoint(self, state: Mapping[str, Any], stage: str = "") -> None:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
-        write_bytes(self.path / f"{name}.pt", buffer.getvalue(), durable=True)
+        write_bytes(self.path / f"{stage or 'checkpoint'}.pt", buffer.getvalue(), durable=True)
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> None:
         kept = {name: tensor.contiguous() for name, tensor in weights.items()}
@@ -206,9 +182,8 @@ class Run:
         write_bytes(self.path / "weights.safetensors", content, durable=True)
 
     def save_predictions(self, part: str, predictions: Predictions) -> None:
-        folder = self.path / "predictions"
-        folder.mkdir(exist_ok=True)
-        predictions.save(folder / f"{part}.safetensors")
+        (self.path / "predictions").mkdir(exist_ok=True)
+        predictions.save(self.path / "predictions" / f"{part}.safetensors")
 
     def save_decision(self, kind: str, state: Mapping[str, Tensor]) -> None:
         """Save what decides by features in place of the classifier."""
@@ -219,19 +194,20 @@ class Run:
         path = self.path / "decision.safetensors"
         if not path.is_file():
             return None
-        with reading(path, "a saved decision"):
-            kept, facts = load_tensors(path)
-            return facts["kind"], kept
+        with reading(path, "a saved decision") as (state, facts):
+            return facts["kind"], state
 
     def save_results(self, rules: Row, metrics: Row) -> None:
         """Write rules and metrics. This finishes the run."""
         self._write_json("rules.json", rules)
         self._write_json("metrics.json", metrics)
 
-    def _check_same_data(self, found: dict[str, Any]) -> None:
-        before = self.data
-        if differ := [key for key in found if key != "notes" and found[key] != before.get(key)]:
-            raise ValueError(f"The data of {self.path} has changed since the run started: {', '.join(differ)}.")
+    def _file(self, name: str | Path) -> Path:
+        """Return the path of a file that a finished run has."""
+        path = self.path / name
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: the run is not finished.")
+        return path
 
     def _json(self, name: str) -> dict[str, Any]:
         content: dict[str, Any] = self._cached(name, read_json)
@@ -239,9 +215,7 @@ class Run:
 
     def _cached(self, name: str, read: Callable[[Path], Any]) -> Any:
         """Return what a file holds. It is read again after another process or another ``Run`` has replaced it."""
-        path = self.path / name
-        if not path.is_file():
-            raise UnfinishedError(path, self.path)
+        path = self._file(name)
         found = path.stat()
         version = (found.st_mtime_ns, found.st_size, found.st_ino)
         if name not in self._parsed or self._parsed[name][0] != version:
@@ -258,37 +232,25 @@ def describe_data(data: ImageData, normalisation: Normalisation, fit: str = "str
 
     ``fit`` says how images in memory were resized; images of a store know their own.
     """
-    images = data.images
-    counted = {part: data.counts(part) for part in PARTS}
+    images, space = data.images, data.space
+    split = sorted(f"{one}\n{part}" for one, part in zip(data.ids, data.split.tolist(), strict=True))
+    counts = {
+        part: {
+            name: dict(zip(classes, own.tolist(), strict=True))
+            for name, classes, own in zip(space.names, space.classes, data.counts(part), strict=True)
+        }
+        for part in PARTS
+    }
     return {
         "name": data.name,
         "notes": list(data.notes),
         "fingerprint": data.fingerprint,
-        "split_hash": _split_hash(data),
+        "split_hash": hashlib.sha256("\n".join(split).encode(errors="surrogateescape")).hexdigest()[:16],
         "pixels": images.checksum() if isinstance(images, Decoded) else None,
         "shape": list(images.shape) if isinstance(images, Decoded) else None,
         "fit": getattr(images, "fit", fit),  # new images are resized in the same way
         "normalisation": {key: list(value) for key, value in asdict(normalisation).items()},
         "samples": {part: len(data.indices(part)) for part in PARTS},
-        **json.loads(data.space.to_json()),
-        "counts": {part: _by_name(data.space, counts) for part, counts in counted.items()},
+        **json.loads(space.to_json()),
+        "counts": counts,
     }
-
-
-def _split_hash(data: ImageData) -> str:
-    """Hash which sample is in which part; the order of the samples does not matter."""
-    listed = sorted(f"{one}\n{part}" for one, part in zip(data.ids, data.split.tolist(), strict=True))
-    return hashlib.sha256("\n".join(listed).encode(errors="surrogateescape")).hexdigest()[:16]
-
-
-def _by_name(space: LabelSpace, counts: Sequence[Tensor]) -> dict[str, dict[str, int]]:
-    named = zip(space.names, space.classes, counts, strict=True)
-    return {name: dict(zip(classes, own.tolist(), strict=True)) for name, classes, own in named}
-
-
-def _held(run: Run, config: Config) -> str:
-    """Describe the run in a folder, compared with the run that should start there."""
-    before, wanted = run.config.as_dict(), config.as_dict()
-    differ = [f"{key} {before[key]} there, {wanted[key]} here" for key in wanted if before[key] != wanted[key]]
-    same = f"the same run, {'finished' if run.is_finished else 'not finished'}"
-    return f"another run ({'; '.join(differ[:3])})" if differ else same

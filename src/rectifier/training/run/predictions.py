@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -36,7 +35,8 @@ class Predictions:
         """Write one safetensors file, atomically. Features are stored in half precision, which is precise enough."""
         tensors = {"logits": self.logits.contiguous(), "targets": self.targets.contiguous()}
         if self.features is not None:
-            tensors["features"] = _halved(self.features).contiguous()
+            fits = not self.features.numel() or float(self.features.abs().max()) < _LARGEST_HALF
+            tensors["features"] = (self.features.half() if fits else self.features).contiguous()
         # One entry: the order of several would change, and equal predictions must give equal files.
         described = json.dumps({"ids": self.ids, **json.loads(self.space.to_json())})
         write_bytes(path, save(tensors, {"rectifier": described}), durable=True)
@@ -46,8 +46,7 @@ class Predictions:
         """Read what ``save`` wrote."""
         if not path.is_file():
             check.no_file(path, "Finished runs have predictions.")
-        with reading(path, "saved predictions"):
-            kept, facts = load_tensors(path)
+        with reading(path, "saved predictions") as (kept, facts):
             described = facts["rectifier"]
             ids, space = tuple(json.loads(described)["ids"]), LabelSpace.from_json(described)
             features = kept["features"].float() if "features" in kept else None
@@ -55,20 +54,11 @@ class Predictions:
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """Name the file and its expected content when it cannot be read."""
+def reading(path: Path, what: str) -> Iterator[tuple[dict[str, Tensor], dict[str, str]]]:
+    """Give the tensors of a file and its metadata. An error in the block names the file and its expected content."""
     try:
-        yield
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+            yield tensors, file.metadata()
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         check.fail(str(path), what, f"a damaged file ({error})")
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a file, and its metadata."""
-    with safe_open(path, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118  it is no mapping
-
-
-def _halved(features: Tensor) -> Tensor:
-    fits = not features.numel() or float(features.abs().max()) < _LARGEST_HALF
-    return features.to(torch.float16) if fits else features

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from rectifier.evaluation.rows import PREFERRED_RULE, as_rows, flatten, nest
+from rectifier.evaluation.rows import PREFERRED_RULE, flatten, nest
 from rectifier.evaluation.scoring import fit_rules, score_rules
 from rectifier.methods import find_method
 from rectifier.training.run.folder import Run
@@ -31,25 +31,17 @@ def evaluate(run: Run | str | Path, posthoc: str | None = None) -> DataFrame:
     opened = Run.open(run)
     found = {part: opened.predictions(part) for part in ("validation", "test")}
     extra = [] if posthoc is None else [posthoc]
-    return _scored(found, opened.train_counts, opened.config.method, extra)[1]
+    return flatten(score_predictions(found, opened.train_counts, opened.config.method, extra)[1])
 
 
 def score_predictions(
     found: Mapping[str, Predictions], train_counts: Sequence[Tensor], method: str, extra: Sequence[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the content of ``rules.json`` and ``metrics.json`` for predictions of ``validation`` and ``test``."""
-    rules, scored = _scored(found, train_counts, method, extra)
-    return rules, nest(scored)
-
-
-def _scored(
-    found: Mapping[str, Predictions], train_counts: Sequence[Tensor], method: str, extra: Sequence[str]
-) -> tuple[dict[str, Any], DataFrame]:
     from pandas import concat
 
     fitted, space = found["validation"], found["validation"].space
     posthoc = find_method(method).posthoc
     rules = fit_rules(fitted.logits, fitted.targets, space, train_counts, posthoc, extra=extra)
     scored = [score_rules(part, p.logits, p.targets, space, train_counts, rules) for part, p in found.items()]
-    preferred = as_rows([(None, rules["preferred"], None, None, PREFERRED_RULE, 1.0)])
-    return rules, concat([*scored, preferred], ignore_index=True)
+    return rules, {**nest(concat(scored, ignore_index=True)), PREFERRED_RULE: rules["preferred"]}
