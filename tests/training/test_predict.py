@@ -445,7 +445,7 @@ class TestErrors:
         with pytest.raises(ValueError, match="Expected root to be given only with a table"):
             predict(*shapes, root=tmp_path)
         table = write_table(tmp_path / "table.csv", "image", "a.png")
-        with pytest.raises(FileNotFoundError, match="The folder .*nowhere does not exist"):
+        with pytest.raises(FileNotFoundError, match=r"The folder .*nowhere does not exist"):
             predict(shapes.run, [table], root=tmp_path / "nowhere")
         (tmp_path / "folder").mkdir()
         with pytest.raises(ValueError, match=r"None of 1 image can be read, such as .*folder/a\.png \(no such file\)"):
