@@ -14,7 +14,7 @@ help:
 	@echo "make check    Check formatting, lint, types, documentation and its examples, as CI does."
 	@echo "make bench    Time the loss and its alternatives."
 	@echo "make docs     Build the documentation into docs/_build/html."
-	@echo "make numbers  Write the numbers of README.md and docs/ from results/."
+	@echo "make numbers  Write the numbers of README.md, docs/ and results/README.md."
 	@echo "make format   Fix formatting and lint with ruff."
 	@echo "make clean    Remove the virtual environment and all build output."
 

@@ -61,7 +61,7 @@ def draw_answers(images: Sequence[Pixels], answers: Sequence[Sequence[Answer]], 
     for picture, text, image, own in zip(axes[::2], axes[1::2], images, answers, strict=False):
         picture.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
         for line, answer in enumerate(own):
-            told = plain(f"({answer.name})" if answer.right is None else answer.name)
+            name = plain(f"({answer.name})" if answer.right is None else answer.name)
             place = 0.95 - line * 0.9 / max(1, len(own))
-            text.text(-0.1, place, told, fontsize=8, va="top", color=RED if answer.right is False else INK)
+            text.text(-0.1, place, name, fontsize=8, va="top", color=RED if answer.right is False else INK)
     save_figure(figure, path)

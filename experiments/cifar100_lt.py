@@ -35,7 +35,7 @@ EXPERIMENT = Experiment(
         " are published for CRL and cRT. Validation has 990 images, ten of each class and none of the largest, which"
         " are few to tune offsets on."
     ),
-    show=views.table(beside="published"),
+    show=views.table(reference="published"),
     settings={"preset": "cifar100-lt", "tensorboard": False, "features": False},
     cells=list(cells()),
     quick={

@@ -31,7 +31,7 @@ def describe(
     """Return facts of data that is, or was, available, and how to get the rest."""
     here, not_here = look(specs, root)
     known = {**before, **{spec: facts(found) for spec, found in here.items()}}
-    missing = {spec: told for spec, told in not_here.items() if spec not in known}
+    missing = {spec: message for spec, message in not_here.items() if spec not in known}
     return {spec: known[spec] for spec in specs if spec in known}, missing
 
 
@@ -49,7 +49,7 @@ def look(specs: Sequence[str], root: str | None) -> tuple[dict[str, DataProfile]
 
 def _anywhere(text: str, root: Path) -> str:
     """Replace the data folder of this machine in a text by ``DATA_ROOT``."""
-    behind = "" if root.is_absolute() else r"(?=/| \(--data-root)"  # else it may be any word
+    behind = "" if root.is_absolute() else "(?=/)"  # else it may be any word
     return re.sub(rf"(?<![\w./-]){re.escape(str(root))}{behind}", "DATA_ROOT", text)
 
 
@@ -58,12 +58,10 @@ def not_here_text(not_here: Mapping[str, str], name: str) -> str:
     if not not_here:
         return ""
     specs_by_text: dict[str, list[str]] = {}  # data sets made from one source have the same text
-    for spec, told in not_here.items():
-        specs_by_text.setdefault(told, []).append(spec)
-    listed = [f"- **{', '.join(specs)}**: {told}" for told, specs in specs_by_text.items()]
+    for spec, message in not_here.items():
+        specs_by_text.setdefault(message, []).append(spec)
+    listed = [f"- **{', '.join(specs)}**: {message}" for message, specs in specs_by_text.items()]
     again = f"`rectifier reproduce {name} --data-root DATA_ROOT` looks again."
-    if any("--set" in told for told in specs_by_text):
-        again += " `--set` is an option of `rectifier profile`."
     return "\n".join(["## Missing data", "", *listed, "", again])
 
 
@@ -162,15 +160,15 @@ def label_table(spec: str, facts: DataFacts) -> str:
     lines = []
     for name, sizes in ordered:
         numbers = [sizes["classes"], sizes["smallest"], sizes["largest"], *[sizes["empty"]] * has_empty]
-        beside = [ratio_text(paper.get(name))] * bool(paper)
-        lines.append([name, *(f"{n:,}" for n in numbers), ratio_text(sizes["ratio"]), *beside])
+        papers = [ratio_text(paper.get(name))] * bool(paper)
+        lines.append([name, *(f"{n:,}" for n in numbers), ratio_text(sizes["ratio"]), *papers])
     notes = "\n".join(f"- {note}" for note in facts["notes"])
     return "\n\n".join(filter(None, [f"## {spec}, training part", markdown_table(heads, lines), notes]))
 
 
 # Class distributions.
 
-Sizes = Mapping[str, Sequence[int]]
+SizesByName = Mapping[str, Sequence[int]]
 """Class sizes, the largest first, by label or by series."""
 
 _ACROSS = 4  # panels in a row
@@ -183,7 +181,7 @@ def sorted_sizes(found: DataProfile) -> dict[str, list[int]]:
     return {name: sorted(label["counts"].values(), reverse=True) for name, label in found["labels"].items()}
 
 
-def series_table(sizes: Sizes) -> str:
+def series_table(sizes: SizesByName) -> str:
     """Return a table with one line for each entry of a series."""
     lines = []
     for name, counts in sizes.items():
@@ -200,11 +198,11 @@ def _ratio(counts: Sequence[int]) -> float:
     return counts[0] / max(_smallest(counts), 1)
 
 
-def _least_imbalanced_first(sizes: Sizes) -> list[tuple[str, Sequence[int]]]:
+def _least_imbalanced_first(sizes: SizesByName) -> list[tuple[str, Sequence[int]]]:
     return sorted(sizes.items(), key=lambda item: (_ratio(item[1]), item[0]))
 
 
-def draw_distributions(data: Mapping[str, Sizes], series: Mapping[str, Sizes], path: Path) -> bool:
+def draw_distributions(data: Mapping[str, SizesByName], series: Mapping[str, SizesByName], path: Path) -> bool:
     """Draw class sizes of data sets by label, and series as lines; return whether there was anything to draw.
 
     Labels with two classes share one panel; other labels have one each.
@@ -228,7 +226,7 @@ def draw_distributions(data: Mapping[str, Sizes], series: Mapping[str, Sizes], p
     return True
 
 
-def _draw_pairs(part: SubFigure, title: str, sizes: Sizes) -> None:
+def _draw_pairs(part: SubFigure, title: str, sizes: SizesByName) -> None:
     """Draw the two classes of each label, one above the other."""
     ordered = _least_imbalanced_first(sizes)
     places = range(len(ordered))
@@ -243,7 +241,7 @@ def _draw_pairs(part: SubFigure, title: str, sizes: Sizes) -> None:
     axis.legend(frameon=False, fontsize=8, loc="lower left")
 
 
-def _draw_panels(part: SubFigure, title: str, sizes: Sizes) -> None:
+def _draw_panels(part: SubFigure, title: str, sizes: SizesByName) -> None:
     """Draw the classes of each label in a panel, all on one scale."""
     ordered = _least_imbalanced_first(sizes)
     across = min(_ACROSS, len(ordered))
@@ -259,7 +257,7 @@ def _draw_panels(part: SubFigure, title: str, sizes: Sizes) -> None:
         axis.set_axis_off()
 
 
-def _draw_lines(part: SubFigure, title: str, sizes: Sizes) -> None:
+def _draw_lines(part: SubFigure, title: str, sizes: SizesByName) -> None:
     """Draw a line for each entry, over its classes."""
     axis = _one_axis(part, title)
     for number, (name, counts) in enumerate(sizes.items()):
@@ -280,7 +278,7 @@ def _one_axis(part: SubFigure, title: str) -> Axes:
     return axis
 
 
-def _finish(axis: Axes, sizes: Sizes, label: str) -> None:
+def _finish(axis: Axes, sizes: SizesByName, label: str) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     largest = max(1, *(counts[0] for counts in sizes.values()))

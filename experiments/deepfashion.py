@@ -5,6 +5,7 @@ from rectifier.reproduce.experiment import GROUPS
 
 from .methods import CHOSEN
 from .paper import DEEPFASHION as PAPER
+from .paper import with_papers
 from .recipes import QUICK_LABELS
 
 GROUPS_OF_LABELS = "shapes:samples=160,size=16,ratio=10,labels=texture/shape,binary=yes,validation=30,test=30"
@@ -12,11 +13,11 @@ GROUPS_OF_LABELS = "shapes:samples=160,size=16,ratio=10,labels=texture/shape,bin
 
 def show(result: ExperimentResult) -> str:
     """Show groups of labels in columns: top-5 class-balanced accuracy of each group, and gains."""
-    of_groups = result.table.query("metric == @GROUPS and label != ''")
+    of_groups = result.table.query("metric == @GROUPS and label.notna()")
     names = of_groups["label"].unique().tolist()
     if not names:
-        told = "These labels have no groups. The tables cover all labels together, unlike the paper's numbers."
-        return "\n\n".join([told, *(views.cells_under(result, rule, None) for rule in views.RULE_WORDS)])
+        note = "These labels have no groups. The tables cover all labels together, unlike the paper's numbers."
+        return "\n\n".join([note, *(views.cells_under(result, rule, None) for rule in views.RULE_WORDS)])
     heads = [
         "top-5 class-balanced accuracy, %",
         "rule",
@@ -28,11 +29,11 @@ def show(result: ExperimentResult) -> str:
             columns: list[str | None] = [*names, None]  # the last is their mean
             scores = [views.spread(result.score(cell, rule, name, GROUPS)) for name in columns]
             papers = [views.paper_text(cell.paper_of(name or "mean")) for name in columns]
-            lines.append([cell.row, rule, *views.with_papers(scores, papers, rule)])
+            lines.append([cell.row, rule, *with_papers(scores, papers, rule)])
             if cell.against is not None:
                 gains = [result.gain(cell, rule, name, GROUPS) for name in columns]
                 papers = [views.paper_gain_text(result.paper_gain(cell, (name or "mean",))) for name in columns]
-                lines.append([f"{cell.row}, gain", rule, *views.with_papers(map(views.gain_text, gains), papers, rule)])
+                lines.append([f"{cell.row}, gain", rule, *with_papers(map(views.gain_text, gains), papers, rule)])
     return views.markdown_table(heads, lines)
 
 

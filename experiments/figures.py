@@ -57,14 +57,14 @@ def draw_curve(result: ExperimentResult, parameter: str, logarithmic: bool = Fal
     from matplotlib.figure import Figure
 
     figure = Figure((10.0, 4.2), layout="constrained")
-    axis, beside = figure.subplots(1, 2)
+    axis, gains = figure.subplots(1, 2)
     _draw_levels(axis, result)
     _draw_lines(axis, result.experiment.cells, result.score)
-    _draw_lines(beside, result.experiment.cells, result.gain)
-    beside.axhline(0, color=INK, linewidth=0.8)
+    _draw_lines(gains, result.experiment.cells, result.gain)
+    gains.axhline(0, color=INK, linewidth=0.8)
     axis.set_ylabel("class-balanced accuracy, %", color=INK, fontsize=9)
-    beside.set_ylabel("gain, points, paired by seed", color=INK, fontsize=9)
-    for one in (axis, beside):
+    gains.set_ylabel("gain, points, paired by seed", color=INK, fontsize=9)
+    for one in (axis, gains):
         if logarithmic:
             one.set_xscale("log")
         _mark_values(one, result.experiment.cells)
@@ -188,17 +188,17 @@ def draw_ranking(result: ExperimentResult, cells: Sequence[Cell]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure((11.0, 0.3 * len(cells) + 1.2), layout="constrained")
-    axis, *beside = figure.subplots(1, 1 + len(RULE_COLOURS), sharey=True)
+    axis, *panels = figure.subplots(1, 1 + len(RULE_COLOURS), sharey=True)
     _draw_first(axis, result)
     _draw_ranked(axis, [result.score(cell, PREFERRED) for cell in cells], PREFERRED)
     axis.set_xlabel(f"class-balanced accuracy on test, %\nrule: {PREFERRED}", color=INK, fontsize=9)
-    for one, rule in zip(beside, RULE_COLOURS, strict=True):
+    for one, rule in zip(panels, RULE_COLOURS, strict=True):
         one.axvline(0, color=INK, linewidth=0.8)
         _draw_ranked(one, [result.gain(cell, rule) for cell in cells], rule)
         one.set_xlabel(f"gain, points, paired by seed\nrule: {rule}, on a scale of its own", color=INK, fontsize=9)
     axis.set_yticks(range(len(cells)), [plain(_ranked_name(result, cell)) for cell in cells], fontsize=8)
     axis.set_ylim(len(cells) - 0.4, -0.6)
-    for one in (axis, *beside):
+    for one in (axis, *panels):
         light_grid(one, "both")
     _legend_above(axis, *axis.get_legend_handles_labels())
     save_figure(figure, result.folder / f"{result.name}.png")

@@ -12,6 +12,7 @@ from rectifier.report.layout import INK, light_grid, plain, save_figure
 from rectifier.reproduce import Cell, ExperimentResult, views
 
 from . import figures
+from .paper import with_papers
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -69,7 +70,7 @@ def _group_gains(result: ExperimentResult, groups: Mapping[str, tuple[float, flo
         for rule in views.RULE_WORDS:
             gains = [result.gain_of(cell, rule, names) for names in members.values()]
             texts = map(views.paper_gain_text, papers)
-            lines.append([cell.row, rule, *views.with_papers(map(views.gain_text, gains), texts, rule)])
+            lines.append([cell.row, rule, *with_papers(map(views.gain_text, gains), texts, rule)])
     heads = [
         "gain, points",
         "rule",

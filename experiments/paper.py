@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 # Table 3: class-balanced accuracy on CelebA. Attributes in the paper's order, by imbalance.
 ATTRIBUTES = (
     *("Attractive", "Mouth_Slightly_Open", "Smiling", "Wearing_Lipstick", "High_Cheekbones", "Male", "Heavy_Makeup"),
@@ -112,3 +114,8 @@ RHO = {0.1: 77.82, 0.3: 79.29, 0.5: 80.42}
 
 # Sections 4.1 and 4.2, training cost: hours of LMLE and CRL on a Tesla K40.
 HOURS = {"CelebA": {"LMLE": 264.8, "CRL": 27.2}, "X-Domain": {"LMLE": 429.9, "CRL": 60.4}}
+
+
+def with_papers(ours: Iterable[str], papers: Iterable[str], rule: str) -> list[str]:
+    """Return each of our texts followed by the paper's, which is empty except under argmax."""
+    return [text for pair in zip(ours, papers, strict=True) for text in (pair[0], pair[1] * (rule == "argmax"))]

@@ -15,7 +15,7 @@ from rectifier._base import check
 from rectifier.data.dataset import Decoded, ImageData, ImageFiles, Pixels
 from rectifier.data.decode import decode, image_size
 from rectifier.data.sources import open_data
-from rectifier.evaluation.scoring import own_rule
+from rectifier.evaluation.scoring import PREFERRED
 from rectifier.labels import columns
 from rectifier.report.layout import INK, plain, save_figure
 from rectifier.reproduce.experiment import PICTURES
@@ -103,7 +103,7 @@ def exchange(targets: Tensor, base: Tensor, other: Tensor, number: int) -> Excha
 def decisions(run: Run, predictions: Predictions, rule: str) -> Tensor:
     """Return the classes ``(N, A)`` that a run predicts under a decision rule, as they are scored."""
     rules = run.rules
-    offsets = torch.tensor(rules["offsets"][own_rule(rule, rules["preferred"])])
+    offsets = torch.tensor(rules["offsets"][rules["preferred"] if rule == PREFERRED else rule])
     return columns.argmax(predictions.logits.double() + offsets.double(), predictions.space.sizes)
 
 

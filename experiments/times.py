@@ -32,23 +32,23 @@ _SHARED, _TWO_COMMITS = ", shared device", ", several commits"
 
 def time_remark(shown: str) -> str:
     """Explain tables of times, and the marks that occur in them."""
-    told = (
+    text = (
         "Seconds are from the first step to the scores: the median, with the shortest and the longest in brackets. The"
         " first run of a command also prepares the device, and is often the longest."
     )
     if _SHARED in shown:
-        told += (
+        text += (
             " Runs trained side by side share a device and end together, so each has the same share of the group's"
             ' time. A ratio marked "shared device" therefore does not compare methods. `--together 1` trains one run'
             " after"
             " another."
         )
     if _TWO_COMMITS in shown:
-        told += (
+        text += (
             ' A ratio marked "several commits" compares runs of different days and code. `--again` measures all of them'
             " again."
         )
-    return told
+    return text
 
 
 def time_of_record(record: Record) -> RunTime:

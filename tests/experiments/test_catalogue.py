@@ -117,7 +117,7 @@ def test_cells_compare_choose_and_quote_what_can_be_compared_chosen_and_quoted()
         assert all(percent is None or 1 < percent < 100 for percent in percents), (name, cell.name)
 
 
-def test_what_is_scored_has_three_seeds_and_beside_the_papers_numbers_of_imb_1_five() -> None:
+def test_scored_cells_have_three_seeds_and_those_of_the_papers_imb_1_five() -> None:
     for name, experiment in EXPERIMENTS.items():
         compared = [experiment.config(cell, quick=False) for cell in experiment.cells if cell.paper is not None]
         data = [(source, options.get("imb")) for source, options in map(data_options, compared)]
@@ -264,7 +264,7 @@ RESULTS = FOLDER.parent / "results"
 
 @pytest.mark.parametrize("alpha", [0.2, 0.5, 0.75])  # whose settings are exact as they are rounded
 def test_cross_entropy_that_counts_less_is_a_smaller_rate_and_a_larger_decay(alpha: float) -> None:
-    """Two trainings, step by step the same: a part of the loss, and all of it with the recipe's settings for that."""
+    """Both trainings take the same steps: one scales the loss, the other its rate and decay."""
     paper = preset("cifar100")
     weights = [torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     settings = [{"lr": paper.lr, "weight_decay": paper.weight_decay}, lighter(alpha)]
@@ -284,19 +284,19 @@ def counted(data: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "light", "beside"),
+    ("name", "control", "rectified"),
     [
         ("cifar100-balanced", "CE, counted half", "+ CRL"),
         ("cifar100-imbalanced", "imb(1), CE counted less", "imb(1) + CRL"),
     ],
 )
-def test_cross_entropy_counts_as_much_as_beside_crl(name: str, light: str, beside: str) -> None:
-    """The same as cross-entropy otherwise, and in its rate and decay what CRL of that column leaves of it."""
+def test_the_control_has_the_weight_that_crl_leaves_to_cross_entropy(name: str, control: str, rectified: str) -> None:
+    """The control differs from cross-entropy only in rate and decay, which stand for the weight that CRL leaves."""
     experiment, (imb_1,) = load(name), counted("cifar100:imb=1.0")
-    cells = [cell for cell in experiment.cells if cell.row == light]
+    cells = [cell for cell in experiment.cells if cell.row == control]
     assert len(cells) >= 2
     for cell in cells:
-        options = experiment.config(experiment.cell(beside, cell.column), quick=False).method_options
+        options = experiment.config(experiment.cell(rectified, cell.column), quick=False).method_options
         share = 1 - (options["alpha"] if "alpha" in options else float(loss_weight(imb_1, options["eta"])))
         base = experiment.base(cell)
         assert base is not None
@@ -306,16 +306,16 @@ def test_cross_entropy_counts_as_much_as_beside_crl(name: str, light: str, besid
         assert replace(ours, lr=plain.lr, weight_decay=plain.weight_decay) == plain
 
 
-def test_cross_entropy_beside_a_crl_that_mines_nothing_is_that_much_of_it() -> None:
+def test_crl_without_triplets_is_cross_entropy_with_its_weight() -> None:
     experiment, (imb_1,) = load("cifar100-chosen"), counted("cifar100:imb=1.0")
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(256, 100, generator=generator, requires_grad=True)
     targets = torch.multinomial(torch.tensor(imb_1).float(), 256, replacement=True, generator=generator)
     for cell in [cell for cell in experiment.cells if cell.control_of is not None]:
         options = experiment.config(cell, quick=False).method_options
-        told = re.search(r"eta (\S+)$", cell.row)
-        assert told
-        assert options["eta"] == float(told[1])
+        eta = re.search(r"eta (\S+)$", cell.row)
+        assert eta
+        assert options["eta"] == float(eta[1])
         assert cell.control_when == {"eta": options["eta"], "rectify_from": 0.0}
         loss = RectifiedCrossEntropy(imb_1, **options)
         expected = (1 - loss_weight(imb_1, options["eta"]).item()) * torch.nn.functional.cross_entropy(logits, targets)

@@ -47,7 +47,7 @@ def test_counts_are_those_of_the_targets(spec: str) -> None:
         assert sizes["ratio"] == pytest.approx(sizes["largest"] / sizes["smallest"], rel=1e-4)
 
 
-def test_a_class_without_images_is_no_ratio_and_is_told() -> None:
+def test_a_class_without_images_is_counted_as_empty_and_not_in_the_ratio() -> None:
     label = {"counts": {"a": 8, "b": 0, "c": 2}, "ratio": None, "ratio_nonempty": 4.0, "empty": 1, "omega": 0.5}
     whole = {"name": "few", "parts": {"train": 10, "validation": 1, "test": 1}, "fingerprint": "f", "notes": ["Few."]}
     facts = datasets.facts_of({**whole, "labels": {"letter": {**label, "classes": 3}}})  # type: ignore[arg-type,typeddict-item]
@@ -87,7 +87,7 @@ def test_data_that_is_not_here_is_listed(tmp_path: Path) -> None:
     assert "| paper | 202,599 | 162,770 |  | 19,867 | 40 | 2 | 3,713 to 135,779 | 1 : 43 |" in text
 
 
-def test_data_that_is_here_stands_beside_the_paper(tmp_path: Path) -> None:
+def test_available_data_is_next_to_the_papers(tmp_path: Path) -> None:
     write_cifar100(tmp_path, per_class=12)
     write_celeba(tmp_path)
     write_xdomain(tmp_path)
@@ -109,7 +109,7 @@ def test_data_that_is_here_stands_beside_the_paper(tmp_path: Path) -> None:
 def test_distributions_need_no_data(tmp_path: Path) -> None:
     result = run("distributions", tmp_path, settings={"data_root": str(tmp_path / "none")})
     assert not (result.folder / "distributions.png").exists()
-    assert page(result).count("Neither ") == 3  # variants of CIFAR-100 are reported once
+    assert page(result).count("Neither ") == 3  # data sets made from CIFAR-100 share one message
 
 
 def test_distributions_of_what_is_here(tmp_path: Path) -> None:

@@ -68,14 +68,14 @@ def test_a_ranking_is_drawn_in_its_order(first: str, drawn: list[Any]) -> None:
     result = made_result(cells)
     order = cells if first == "ce" else [cells[2], cells[0], cells[1]]
     figures.draw_ranking(result, order)
-    axis, *beside = drawn[0].axes
+    axis, *panels = drawn[0].axes
     assert [text.get_text() for text in axis.get_yticklabels()] == [cell.row for cell in order]
     assert axis.yaxis_inverted()
     (scores,) = axis.containers
     means, places = scores.lines[0].get_data()
     assert list(places) == [0, 1, 2]
     assert means == pytest.approx([100 * (result.score(cell, "preferred")["mean"] or 0) for cell in order])
-    for panel, rule in zip(beside, GAIN_RULES, strict=True):
+    for panel, rule in zip(panels, GAIN_RULES, strict=True):
         assert rule in panel.get_xlabel()
         (points,) = panel.containers
         gains, places = points.lines[0].get_data()
@@ -117,10 +117,10 @@ def test_a_ranking_without_the_first_cell_has_no_line_for_it(drawn: list[Any], t
     cells = [Cell("ce"), Cell("b", against="ce")]
     figures.draw_ranking(made_result(cells, {("ce", ""): (), ("b", ""): (0,)}), cells[1:])
     drawn[0].savefig(tmp_path / "ranking.png")
-    axis, *beside = drawn[0].axes
+    axis, *panels = drawn[0].axes
     assert not axis.patches
     assert axis.get_legend() is None
-    assert not any(one.containers for one in beside)
+    assert not any(one.containers for one in panels)
 
 
 COLUMNS = [

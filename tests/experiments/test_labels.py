@@ -114,8 +114,8 @@ def test_data_with_a_single_label_has_no_figure_of_labels(tmp_path: Path) -> Non
 def test_of_all_labels_the_papers_gain_may_be_that_of_its_means(tmp_path: Path) -> None:
     cells = [replace(CE, paper=73.5), replace(CRL, paper={"mean": 80.0, "hat": 90.0})]
     _, gains, _ = tables_of(by_label()(made_result(cells, folder=tmp_path)))
-    told = [group_cell(gains, "CRL", "argmax", group)[1] for group in ("all", "less imbalanced", "more imbalanced")]
-    assert told == ["+6.5", "", ""]
+    papers = [group_cell(gains, "CRL", "argmax", group)[1] for group in ("all", "less imbalanced", "more imbalanced")]
+    assert papers == ["+6.5", "", ""]
 
 
 def test_the_gains_of_the_paper_are_drawn(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def spread_out(result: Any, row: str, label: str, by: float) -> None:
             scores["labels"][label] += sign * by
 
 
-def test_one_wide_interval_does_not_set_the_scale_and_is_seen_to_go_on(drawn: list[Any]) -> None:
+def test_one_wide_interval_does_not_set_the_scale_and_is_cut_visibly(drawn: list[Any]) -> None:
     ratios = {f"label {number}": 1.0 + number for number in range(12)}
     kept, widened = (made_result(METHODS, 3, ratios=ratios) for _ in range(2))
     spread_out(widened, "Ours", "label 3", by=5.0)

@@ -76,7 +76,7 @@ def clusters(distance: float) -> tuple[Tensor, Tensor]:
     return distance * torch.eye(3)[classes] + noise, classes
 
 
-def test_separate_clusters_overwhelm_nobody() -> None:
+def test_separate_clusters_overwhelm_no_sample() -> None:
     features, classes = clusters(100)
     assert overwhelmed_share(features, classes == 2, classes != 2, 10) == 0
     assert mean_silhouette(features, classes, 2) > 0.95
@@ -165,7 +165,7 @@ def maps(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-def test_classes_and_rules_are_told_apart_by_people_of_any_colour_vision(vision: str, maps: Any) -> None:
+def test_colours_of_classes_and_rules_differ_for_any_colour_vision(vision: str, maps: Any) -> None:
     classes = [to_hex(points.get_facecolor()[0]) for points in maps.axes[0].collections]
     assert len(classes) == 3
     assert min(distance(one, other, vision) for one, other in combinations(classes, 2)) > 40

@@ -139,9 +139,9 @@ def test_the_recipe_that_is_called_taken_is_the_one_of_the_tables(column: str, n
 )
 def test_a_row_of_recipes_says_what_is_tried(words: str, setting: str) -> None:
     experiment = load("training-recipes")
-    told = [(cell, found[1]) for cell in experiment.cells if (found := re.search(words, cell.row))]
-    assert len(told) >= 4
-    for cell, text in told:
+    named = [(cell, found[1]) for cell in experiment.cells if (found := re.search(words, cell.row))]
+    assert len(named) >= 4
+    for cell, text in named:
         assert (cell.row, getattr(experiment.config(cell, quick=False), setting)) == (cell.row, float(text))
 
 
@@ -158,7 +158,7 @@ def test_eta_on_imbalanced_cifar_is_the_papers(network: str, eta: float) -> None
 
 
 def write_state(path: Path) -> Run:
-    """Write what is looked at of a run that collapsed halfway: of four units one is dead."""
+    """Write the files of a run that collapsed halfway. One of its four units is dead."""
     space = LabelSpace.from_names({"hat": ["no", "yes"]})
     logits, targets = torch.tensor([[0.0, 1.0], [0.0, 3.0]]), torch.zeros(2, 1, dtype=torch.int64)
     features = torch.tensor([[1.0, 2.0, 3.0, 0.0], [2.0, 3.0, 4.0, 0.0]])
@@ -203,7 +203,7 @@ def made_page(name: str, *, seconds: float = 18.0, liking: float = 0.5, test: fl
 
 
 def test_what_a_page_shows_decides_how_its_runs_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where times are compared, runs have the device to themselves; of validation alone, test is not looked at."""
+    """Experiments that compare times train one run at a time. Those that show only validation do not score test."""
     for module, draw in ((figures, "draw_curve"), (figures, "draw_ranking"), (labels, "draw_gains")):
         monkeypatch.setattr(module, draw, Mock())  # texts say enough, and pictures take seconds
     changes = {"seconds": 54.0, "liking": 0.7, "test": 0.7}

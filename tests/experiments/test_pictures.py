@@ -75,7 +75,7 @@ def test_known_runs_give_the_expected_counts(pair: tuple[Run, Run]) -> None:
     assert counts("argmax") == [3, 2, 1, 1, 2]
     assert counts("prior") == [5, 0, 0, 0, 0]
     assert counts("preferred") == [5, 5, 0, 0, 3]  # the base prefers never, the other always
-    # Of label "even" yes is the rarer class, and no test image is of it; nobody says so either.
+    # "yes" is the rarer class of "even". No test image has it, and no run predicts it.
     assert found["all"]["rare"] == 5
     assert found["all"]["others"] == 3 + 9
     assert found["all"]["rules"] == hat["rules"]
@@ -131,7 +131,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_examples_are_counted_and_drawn_beside_the_data(quick: Path) -> None:
+def test_examples_are_counted_and_drawn_next_to_the_runs(quick: Path) -> None:
     content = recorded(quick, "examples")
     found = content["found"]
     ratios = [one["ratio"] for one in found["labels"]]
@@ -146,7 +146,7 @@ def test_examples_are_counted_and_drawn_beside_the_data(quick: Path) -> None:
 
 
 def test_counts_of_examples_agree_with_the_scores(quick: Path) -> None:
-    """What is missed is what sensitivity lacks, and the balance is what the other run has more of it."""
+    """Missed images are 1 - sensitivity. Found less lost is the difference in sensitivity between the two runs."""
     found = recorded(quick, "examples")["found"]
     runs = [Run(path) for path in sorted((quick / "runs").iterdir())]
     labels = {one["label"] for one in found["labels"]}

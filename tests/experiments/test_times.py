@@ -30,12 +30,12 @@ def test_what_cannot_be_compared_has_no_ratio(base: dict[str, RunTime]) -> None:
     assert times.time_ratios(timed(20.0), base) == []
 
 
-def test_one_slow_run_does_not_move_the_time_that_is_told() -> None:
+def test_one_slow_run_does_not_change_the_time_shown() -> None:
     table = times.time_table({"CRL": timed(10.0, 10.0, 10.0), "CE": timed(90.0, 12.0, 8.0)}, "CRL", {})
     assert table.splitlines()[3] == "| CE | 12.0 (8.0 to 90.0) | 1 | 1.20 (0.80 to 9.00) |  |  |"
 
 
-def test_a_shared_device_is_told() -> None:
+def test_a_shared_device_is_marked() -> None:
     table = times.time_table({"CRL": timed(10.0), "LMLE": timed(30.0, together=4)}, "CRL", {"CRL": 2, "LMLE": 10})
     assert table.splitlines()[2:] == [
         "| CRL | 10.0 (one run) | 1 | 1.00 (one run) | 2 | 1.00 |",
@@ -43,7 +43,7 @@ def test_a_shared_device_is_told() -> None:
     ]
 
 
-def test_a_base_that_shares_its_device_is_told() -> None:
+def test_a_baseline_on_a_shared_device_is_marked() -> None:
     table = times.time_table({"CRL": timed(10.0, together=2), "LMLE": timed(30.0)}, "CRL", {})
     assert "| LMLE | 30.0 (one run) | 1 | 3.00 (one run), shared device |  |  |" in table
 
@@ -54,13 +54,13 @@ def test_runs_that_are_in_no_ratio_mark_none() -> None:
     assert "| 3.00 (one run) |" in table
 
 
-@pytest.mark.parametrize(("mark", "told"), [("shared device", "--together 1"), ("several commits", "--again")])
-def test_marks_are_explained_where_there_are_any(mark: str, told: str) -> None:
-    assert told in times.time_remark(f"| 3.00, {mark} |")
-    assert told not in times.time_remark("| 3.00 |")
+@pytest.mark.parametrize(("mark", "text"), [("shared device", "--together 1"), ("several commits", "--again")])
+def test_marks_are_explained_where_there_are_any(mark: str, text: str) -> None:
+    assert text in times.time_remark(f"| 3.00, {mark} |")
+    assert text not in times.time_remark("| 3.00 |")
 
 
-def test_a_ratio_of_runs_of_two_commits_is_told() -> None:
+def test_a_ratio_between_two_commits_is_marked() -> None:
     base, later = timed(10.0, 10.0), timed(30.0, 30.0) | {"1": timed(30.0, commit="5d6e7f8")["0"]}
     assert "3.00, several commits |" in times.time_table({"CRL": base, "LMLE": later}, "CRL", {})
     assert "several commits" not in times.time_table({"CRL": base, "LMLE": {"0": later["0"]}}, "CRL", {})
@@ -69,7 +69,7 @@ def test_a_ratio_of_runs_of_two_commits_is_told() -> None:
     assert "several commits" not in times.time_table({"CRL": base, "LMLE": later}, "CRL", {}), "there is no ratio"
 
 
-def test_scope_shows_the_time_of_all_classes_beside_the_papers(tmp_path: Path) -> None:
+def test_scope_shows_the_time_of_all_classes_next_to_the_papers(tmp_path: Path) -> None:
     whole = run("scope", tmp_path, quick=True)
     records = {
         (row, column): {seed: {**record, **time, "hardware": "a GPU"} for seed, record in by_seed.items()}

@@ -1,4 +1,4 @@
-"""Shared by the tests of results."""
+"""Random records and results for tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from rectifier.evaluation.scoring import RULES
 from rectifier.reproduce import Cell, Experiment, ExperimentResult
+from rectifier.reproduce.records import RECORDED_METRICS
 
 Where = tuple[str, str]
 
@@ -16,17 +17,14 @@ Where = tuple[str, str]
 RATIOS = {"hat": 30.0, "hair": 1.5, "beard": 5.5, "bald": 43.0}
 
 
-METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
-
-
 def made_record(
     draw: random.Random, seed: int, ratios: Mapping[str, float | None] = RATIOS, base: float = 0.5
 ) -> dict[str, Any]:
-    """Make a record as runs leave them, with random scores; those of labels are there where there are several."""
+    """Make a record with random scores; it has scores of labels if there are several labels."""
 
     def scores() -> dict[str, Any]:
         labels = {label: base + draw.uniform(-0.1, 0.1) for label in ratios} if len(ratios) > 1 else {}
-        return {**{metric: base + draw.uniform(-0.1, 0.1) for metric in METRICS}, "labels": labels}
+        return {**{metric: base + draw.uniform(-0.1, 0.1) for metric in RECORDED_METRICS}, "labels": labels}
 
     return {
         "key": f"{draw.randrange(16**12):012x}",
@@ -57,7 +55,7 @@ def made_result(
     luck: int = 0,
     **settings: Any,
 ) -> ExperimentResult:
-    """Make an result of random records; ``gains`` are added to the scores of a row."""
+    """Make a result of random records; ``gains`` are added to the scores of a row."""
     draw = random.Random(luck)
     wanted = {(c.row, c.column): range(seeds) if isinstance(seeds, int) else seeds[c.row, c.column] for c in cells}
     records = {

@@ -1,4 +1,4 @@
-"""Write the numbers of README.md and docs/*.md from the records in results/.
+"""Write the numbers of README.md, docs/*.md and results/README.md from the records in results/.
 
     python tests/project/page_numbers.py   # or: make numbers
 
@@ -20,18 +20,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rectifier.report.comparison.result import Difference, Estimate
+
 from rectifier.labels.imbalance import loss_weight, power_law_profile
 from rectifier.methods import METHODS
 from rectifier.networks.registry import NETWORKS
 from rectifier.report.comparison import difference, estimate
-from rectifier.report.comparison.result import Difference, Estimate
 from rectifier.reproduce import load_experiment, views
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
 TABLES = ROOT / "docs" / "tables.txt"
 RULES = ("argmax", "prior", "tuned")
+SHAPES = ("CelebA", "X-Domain", "CIFAR-100", "ImageNet-LT")
 NUMBER = r"\*{0,2}[+-]?\d[\d.]*(?: ± \d[\d.]*)?\*{0,2}"
 VALUE = re.compile(rf"(?P<low>{NUMBER} to )?(?:{NUMBER}|\?)<!--= (?P<source>.+?) -->")  # ? in a new sentence
 TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- /table -->", re.DOTALL)
@@ -193,12 +195,47 @@ def ratio(benchmark: str, above: str, below: str, digits: int = 2) -> str:
     return f"{_value(benchmark, above) / _value(benchmark, below):.{digits}f}"
 
 
+def ratios(benchmark: str, *pairs: tuple[str, str], digits: int = 2) -> str:
+    """Return several ratios with commas between them."""
+    return ", ".join(ratio(benchmark, *pair, digits) for pair in pairs)
+
+
+def measured(benchmark: str, *paths: str, digits: int = 0) -> str:
+    """Return measured values with commas between them."""
+    return ", ".join(f"{_value(benchmark, path):,.{digits}f}" for path in paths)
+
+
+def method_steps(benchmark: str) -> str:
+    """Return the rows of a table: the time of a step of each method over that of cross-entropy."""
+    by_network = _record(benchmark)["steps"]
+    times = {network: {name: one / own["ce"] for name, one in own.items()} for network, own in by_network.items()}
+    deepid2, resnet32 = times["deepid2"], {name: f"{one:.2f}" for name, one in times["resnet32"].items()}
+    methods = sorted(deepid2, key=lambda name: deepid2[name])
+    return "\n".join(f"| `{name}` | {resnet32.get(name, '')} | {deepid2[name]:.2f} |" for name in methods)
+
+
 def loss_ratios(benchmark: str, candidate: str, level: str = "class") -> str:
-    """Return the time of a candidate over ours on CelebA, X-Domain, CIFAR-100 and ImageNet-LT, in this order."""
+    """Return the time of a candidate over ours for the four shapes."""
+    return ", ".join(_two_digits(one) for one in _losses(benchmark, candidate, level, "ratio"))
+
+
+def loss_cells(benchmark: str, *candidates: str, level: str = "class", what: str = "ratio") -> str:
+    """Return a measured value of one or more candidates for the four shapes, as cells of a table."""
+    by_candidate = [_losses(benchmark, candidate, level, what) for candidate in candidates]
+    return " | ".join(", ".join(map(_two_digits, values)) for values in zip(*by_candidate, strict=True))
+
+
+def loss_range(benchmark: str, candidate: str) -> str:
+    """Return the smallest and the largest ratio to ours, over all designs and the four shapes."""
+    rows = [row for row in _record(benchmark)["rows"] if row["candidate"] == candidate]
+    found = [row["ratio"] for row in rows if row["shape"].startswith(SHAPES)]
+    return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def _losses(benchmark: str, candidate: str, level: str, what: str) -> list[float]:
     wanted = {"candidate": candidate, "level": level, "comparison": "relative"}
     rows = [row for row in _record(benchmark)["rows"] if wanted.items() <= row.items()]
-    by_shape = {row["shape"].split(" ")[0]: row["ratio"] for row in rows}
-    return ", ".join(_two_digits(by_shape[shape]) for shape in ("CelebA", "X-Domain", "CIFAR-100", "ImageNet-LT"))
+    return [next(row[what] for row in rows if row["shape"].startswith(shape)) for shape in SHAPES]
 
 
 def loss_ratio(benchmark: str, candidate: str, shape: str) -> str:
@@ -223,10 +260,16 @@ def cell(page: str, number: int, row: str, column: str) -> str:
     return next(texts[heads.index(column)] for texts in rows if texts[0] == row)
 
 
+def cells(page: str, number: int, row: str) -> str:
+    """Return the cells of a row under each decision rule."""
+    return " | ".join(cell(page, number, row, rule) for rule in RULES)
+
+
 VOCABULARY: list[Callable[..., str]] = [
     score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, apart, between_rules,
     validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken,
-    weight_left, ratio, loss_ratios, loss_ratio, how_many, cell,
+    weight_left, ratio, ratios, measured, method_steps, loss_ratios, loss_ratio, loss_cells, loss_range, how_many,
+    cell, cells,
 ]  # fmt: skip
 
 

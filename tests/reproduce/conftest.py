@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from helpers.theatre import (
+from helpers.fake_training import (
     Count,
-    Theatre,
+    FakeTraining,
     made,
     request,
     write_table,
@@ -42,7 +42,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Count:
     counted, begin, go_on = Count(), suite.train, suite.resume
 
     def counted_train(config: Config, out: Path, **options: Any) -> Run:
-        counted.begun.append(config)
+        counted.started.append(config)
         return begin(config, out, **options)
 
     def counted_resume(run: Path, **options: Any) -> Run:
@@ -55,13 +55,13 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Count:
 
 
 @pytest.fixture
-def theatre(template: Path, monkeypatch: pytest.MonkeyPatch) -> Theatre:
-    actors = Theatre(template)
-    monkeypatch.setattr(suite, "train", actors.train)
+def fake(template: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    fake = FakeTraining(template)
+    monkeypatch.setattr(suite, "train", fake.train)
     monkeypatch.setattr(
         suite, "train_together", lambda wanted, **_: [suite.train(each.config, each.folder) for each in wanted]
     )
-    return actors
+    return fake
 
 
 @pytest.fixture

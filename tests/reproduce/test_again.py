@@ -1,4 +1,4 @@
-"""Runs that are retrained: from the start, beside what was there, and resumed where a command was stopped."""
+"""Retrained runs: they start over, keep the earlier records, and resume after a stop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from helpers.theatre import (
+from helpers.fake_training import (
     ALL,
     CE,
     CHOOSING,
     DIVIDED,
     WILD,
     Count,
-    Theatre,
+    FakeTraining,
     content,
     interrupt,
     keys,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.parametrize("folders", ["gone", "there"])
-def test_again_trains_anew(done: Path, count: Count, folders: str) -> None:
+def test_again_retrains_all_runs(done: Path, count: Count, folders: str) -> None:
     if folders == "gone":
         shutil.rmtree(done / "runs")
     before = content(done)
@@ -45,13 +45,13 @@ def test_again_trains_anew(done: Path, count: Count, folders: str) -> None:
         assert (run["key"], run["test"]) == (other["key"], other["test"])  # a seed says it all
 
 
-def test_training_anew_and_being_interrupted_loses_nothing(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+def test_interrupted_retraining_keeps_all_records(
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = made(measure=lambda _: {"answer": 42})
     reproduce("one", experiment, request(tmp_path))
     before = content(tmp_path)
-    theatre.scores = lambda _: (0.9, 0.9)
+    fake.scores = lambda _: (0.9, 0.9)
     interrupt(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt):
         reproduce("one", experiment, request(tmp_path, again=True))
@@ -62,7 +62,7 @@ def test_training_anew_and_being_interrupted_loses_nothing(
     assert after["found"] == {"answer": 42}
 
 
-def test_training_anew_goes_on_where_it_was_stopped(done: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_retraining_resumes(done: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(console, "say", said.append)
     begin = suite.train
@@ -80,16 +80,16 @@ def test_training_anew_goes_on_where_it_was_stopped(done: Path, count: Count, mo
     assert count.seen() == ALL[:1]
     reproduce("one", made(), request(done, again=True))
     file = done / "runs" / "one.again.json"
-    told = f"Resuming --again: 1 run retrained already. Delete {file} to start over."
-    assert told in said
+    message = f"Resuming: 1 run retrained already. Delete {file} to start over."
+    assert message in said
     assert not file.exists()
     assert count.seen() == ALL[1:]
     reproduce("one", made(), request(done, again=True))  # which is another one
     assert count.seen() == ALL
 
 
-def test_choices_of_what_is_not_trained_anew_stay(tmp_path: Path, theatre: Theatre) -> None:
-    theatre.scores = DIVIDED
+def test_choices_for_cells_that_are_not_retrained_stay(tmp_path: Path, fake: FakeTraining) -> None:
+    fake.scores = DIVIDED
     other = replace(CHOOSING, row="other", settings={"method": "crl", "kappa": 3})
     reproduce("one", made(CHOOSING, other), request(tmp_path))
     before = content(tmp_path)
@@ -99,8 +99,8 @@ def test_choices_of_what_is_not_trained_anew_stay(tmp_path: Path, theatre: Theat
     assert [run["key"] for run in after["runs"]] == [run["key"] for run in before["runs"]]
 
 
-def test_training_anew_of_one_cell_forgets_no_other(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+def test_retraining_one_cell_keeps_the_others(
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce("one", made(), request(tmp_path))
     with monkeypatch.context() as patch:
@@ -108,20 +108,20 @@ def test_training_anew_of_one_cell_forgets_no_other(
         with pytest.raises(KeyboardInterrupt):
             reproduce("one", made(), request(tmp_path, again=True, only=["CRL"]))
     for only, trained in (("CE", 2), ("CRL", 1)):  # one of CRL's was trained before
-        theatre.seen()
+        fake.seen()
         reproduce("one", made(), request(tmp_path, again=True, only=[only]))
-        assert len(theatre.seen()) == trained
+        assert len(fake.seen()) == trained
     assert not list((tmp_path / "runs").glob("*.json"))
 
 
-def test_what_diverged_is_trained_anew_from_its_beginning(tmp_path: Path, count: Count) -> None:
+def test_again_retrains_a_diverged_run_from_the_start(tmp_path: Path, count: Count) -> None:
     reproduce("one", made(CE, WILD, seeds=1), request(tmp_path))
     count.seen()
     reproduce("one", made(CE, WILD, seeds=1), request(tmp_path, again=True))
     assert (count.seen(), count.resumed) == ([("ce", 0), ("ce", 0)], [])
 
 
-def test_what_was_stopped_is_trained_anew_from_its_beginning(
+def test_again_retrains_a_stopped_run_from_the_start(
     tmp_path: Path, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = made(CE, seeds=1, settings={"epochs": 3, "checkpoint_seconds": 1e9})
@@ -131,25 +131,23 @@ def test_what_was_stopped_is_trained_anew_from_its_beginning(
     assert (count.seen(), count.resumed) == ([("ce", 0)], [])
 
 
-def test_scores_that_were_seen_before_are_told(tmp_path: Path, theatre: Theatre) -> None:
+def test_a_page_counts_runs_that_were_retrained(tmp_path: Path, fake: FakeTraining) -> None:
     reproduce("one", made(), request(tmp_path))
-    for score, times in ((0.9, 1), (0.9, 1), (0.7, 2)):  # the same scores once more are nothing to tell
-        theatre.scores = lambda _, score=score: (score, score)
+    for score, times in ((0.9, 1), (0.9, 1), (0.7, 2)):  # the same scores once more are not counted
+        fake.scores = lambda _, score=score: (score, score)
         reproduce("one", made(), request(tmp_path, again=True))
         replaced = content(tmp_path)["superseded"]
         assert [one["replaced"] for one in replaced] == ["trained anew"] * 4 * times
         assert f"Earlier runs scored on test and retrained since: ce on mlp ({2 * times} runs)" in page(tmp_path)
     assert {run["test"]["argmax"]["class_balanced_accuracy"] for run in content(tmp_path)["runs"]} == {0.7}
     shutil.rmtree(tmp_path / "runs")
-    theatre.seen()
+    fake.seen()
     reproduce("one", made(), request(tmp_path))
-    assert theatre.seen() == []
+    assert fake.seen() == []
 
 
-def test_a_list_of_what_is_trained_anew_that_is_none_is_told(tmp_path: Path, theatre: Theatre) -> None:
+def test_a_damaged_list_of_retrained_runs_is_refused(tmp_path: Path, fake: FakeTraining) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "one.again.json").write_text("[]")
-    with pytest.raises(
-        ValueError, match=r"one\.again\.json to be the list of runs that --again retrains, but got another file"
-    ):
+    with pytest.raises(ValueError, match=r"one\.again\.json is not a list of retrained runs"):
         reproduce("one", made(), request(tmp_path, again=True))

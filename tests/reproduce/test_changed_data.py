@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.theatre import (
+from helpers.fake_training import (
     CE,
     Count,
     change,
@@ -83,7 +83,7 @@ def test_no_gain_is_between_unlike_data(tmp_path: Path, table: Path) -> None:
         assert {record["data"]["fingerprint"] for record in by_seed.values()} == set(prints(tmp_path).values())
 
 
-def test_runs_of_other_data_are_kept_apart_and_told_of(tmp_path: Path, table: Path) -> None:
+def test_runs_of_other_data_are_kept_apart_and_counted_on_the_page(tmp_path: Path, table: Path) -> None:
     experiment = of_table(table, CE, seeds=1)
     reproduce("one", experiment, request(tmp_path))
     (old,) = prints(tmp_path).values()
@@ -95,7 +95,7 @@ def test_runs_of_other_data_are_kept_apart_and_told_of(tmp_path: Path, table: Pa
         assert "Earlier runs scored on test on data that has changed since" in page(tmp_path)
 
 
-def test_a_run_that_was_begun_on_other_data_stays_and_another_is_begun(
+def test_an_unfinished_run_of_other_data_stays_and_a_new_run_is_trained(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = {"epochs": 3, "checkpoint_seconds": 1e9, "batch_size": 4}
@@ -107,7 +107,7 @@ def test_a_run_that_was_begun_on_other_data_stays_and_another_is_begun(
     assert [Run(path).is_finished for path in sorted((tmp_path / "runs").iterdir())] == [False, True]
 
 
-def test_training_anew_that_goes_on_does_not_go_on_with_other_data(
+def test_resumed_retraining_ignores_runs_of_other_data(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = of_table(table, seeds=1)

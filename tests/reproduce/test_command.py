@@ -9,8 +9,8 @@ import pytest
 
 from helpers.command_line import refuse, run, succeed
 from helpers.experiments import write_experiment
+from helpers.fake_training import FakeTraining
 from helpers.records import SHAPES
-from helpers.theatre import Theatre
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,8 @@ def written() -> set[str]:
 
 
 @pytest.mark.parametrize(("only", "methods"), [(["foc"], ["focal"]), (["foc", "CE"], ["ce", "focal"])])
-def test_of_several_experiments_those_are_done_that_have_what_is_asked_for(
-    tmp_path: Path, theatre: Theatre, only: list[str], methods: list[str]
+def test_only_selects_the_experiments_that_contain_its_text(
+    tmp_path: Path, fake: FakeTraining, only: list[str], methods: list[str]
 ) -> None:
     folder = tmp_path / "elsewhere"
     for method in ("ce", "focal"):
@@ -55,7 +55,7 @@ def test_of_several_experiments_those_are_done_that_have_what_is_asked_for(
         write_experiment(folder, f"of_{method}", body=body)
     asked = [part for text in only for part in ("--only", text)]
     result = succeed(*command(folder, ["of-ce", "of-focal"], *asked))
-    assert [config.method for config in theatre.seen()] == methods
+    assert [config.method for config in fake.seen()] == methods
     assert written() == {f"of-{method}" for method in methods}
     assert result.stderr.count("Written: ") == len(methods)
 
@@ -73,9 +73,9 @@ NOWHERE = ("--data-root", "nowhere")
 
 
 def test_one_experiment_without_its_data_says_what_can_be_done_without(half_there: Path) -> None:
-    told = refuse(*command(half_there, ["absent"], *NOWHERE))
-    assert "cifar-100-python" in told
-    assert told.rstrip().endswith(HINT)
+    text = refuse(*command(half_there, ["absent"], *NOWHERE))
+    assert "cifar-100-python" in text
+    assert text.rstrip().endswith(HINT)
 
 
 def test_data_that_is_missing_keeps_no_other_experiment_from_its_own(half_there: Path) -> None:

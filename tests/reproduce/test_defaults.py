@@ -1,4 +1,4 @@
-"""Records are found by the settings that were given. What nobody gave must go on meaning what it meant."""
+"""Defaults must not change silently."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def fixed(build: Callable[..., Any]) -> list[str]:
     return [*numbers, *(f"{name} {getattr(value, '__name__', value)}" for name, value in sorted(around.items()))]
 
 
-def test_what_settings_stand_for_that_nobody_gave() -> None:
-    """Where this fails because a default changed: raise ``records.VERSION``, and put both numbers here."""
-    told: dict[str, Any] = {member.__name__: defaults(member) for member in members()}
-    told |= {name: [defaults(one.build), one.rate, one.shape] for name, one in NETWORKS.items()}
+def test_defaults_have_not_changed() -> None:
+    """Records omit default settings. If a default changes, raise ``records.VERSION`` and update both numbers here."""
+    found: dict[str, Any] = {member.__name__: defaults(member) for member in members()}
+    found |= {name: [defaults(one.build), one.rate, one.shape] for name, one in NETWORKS.items()}
     for name, method in METHODS.items():
         filled = {slot: getattr(method, slot) for slot in ("classifier", "features", "posthoc", "decision")}
         parts = {slot: [defaults(part.build), fixed(part.build)] for slot, part in method.parts.items()}
-        told[f"method {name}"] = {**filled, **parts}
-    text = json.dumps(told, sort_keys=True, indent=1)
+        found[f"method {name}"] = {**filled, **parts}
+    text = json.dumps(found, sort_keys=True, indent=1)
     assert (records.VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (VERSION, DIGEST), text
 
 

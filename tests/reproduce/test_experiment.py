@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.experiments import NAMES, load, write_experiment
-from helpers.theatre import CE, CRL, made
+from helpers.fake_training import CE, CRL, made
 from rectifier.reproduce import Cell, Experiment, Request, find_experiments, load_experiment, reproduce
 
 # Config
@@ -84,7 +84,7 @@ def test_what_is_no_experiment_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "text"),
     [
         ("EXPERIMENT = 1 +", "SyntaxError"),
         ("from .nowhere import X\nEXPERIMENT = X", "ModuleNotFoundError"),
@@ -95,9 +95,9 @@ def test_what_is_no_experiment_is_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_is_broken_is_named_with_what_is_wrong(tmp_path: Path, body: str, told: str) -> None:
+def test_a_file_that_is_broken_is_named_with_what_is_wrong(tmp_path: Path, body: str, text: str) -> None:
     folder = write_experiment(tmp_path / "broken", "half", body=body)
-    with pytest.raises(ValueError, match=rf"half\.py to be a file that Python can import, but got {told}") as raised:
+    with pytest.raises(ValueError, match=rf"half\.py to be a file that Python can import, but got {text}") as raised:
         load_experiment("half", folder)
     assert raised.value.__context__ is not None  # where it went wrong
 
@@ -125,7 +125,7 @@ def test_a_control_is_of_a_cell_that_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "told"),
+    ("cell", "text"),
     [
         ({"row": 3}, "row and column of a cell to be text, but got 3, ''"),
         ({"settings": ["method"]}, "settings of 'ce' to be a mapping of settings to values"),
@@ -139,21 +139,21 @@ def test_a_control_is_of_a_cell_that_is_there() -> None:
         ({"paper": {"bald": "50"}}, "paper of 'ce' to be a number, or one for each label"),
     ],
 )
-def test_a_wrong_cell_is_named_before_anything_is_trained(cell: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {told}"):
+def test_a_wrong_cell_is_named_before_anything_is_trained(cell: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {text}"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell(**{"row": "ce", **cell})])
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "text"),
     [
         ({"seeds": 0}, "seeds to be a positive integer, but got 0"),
         ({"seeds": "3"}, "seeds to be a positive integer, but got '3'"),
         ({"recipe": {"lr": 0.1}}, "lr in recipe to be a list of values, but got 0.1"),
     ],
 )
-def test_a_wrong_experiment_is_told(more: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {told}"):
+def test_a_wrong_experiment_is_refused(more: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {text}"):
         Experiment("", "", "", show=lambda _: "", cells=[Cell("ce")], **more)
 
 
@@ -200,6 +200,6 @@ def test_settings_of_all_cells_are_checked_before_anything_is_trained(tmp_path: 
     ]
     experiment = Experiment("", "", "", show=lambda _: "", settings={"data": "digits", "network": "mlp"}, cells=cells)
     request = Request(results=tmp_path / "results", runs=tmp_path / "runs", settings={"accelerator": "cpu"})
-    with pytest.raises(ValueError, match=r"Expected cell 'odd' of mine to be trainable, .*epoch"):
+    with pytest.raises(ValueError, match=r"Cell 'odd' of mine cannot be trained: .*epoch"):
         reproduce("mine", experiment, request)
     assert not (tmp_path / "runs").exists()

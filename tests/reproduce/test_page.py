@@ -125,7 +125,7 @@ def test_a_page_says_what_is_shown_and_where_it_comes_from(tmp_path: Path) -> No
     assert "generated data" not in text
 
 
-def test_a_checkout_that_had_been_changed_is_told(tmp_path: Path) -> None:
+def test_a_page_says_that_the_checkout_had_uncommitted_changes(tmp_path: Path) -> None:
     result = shown(tmp_path)
     for record, commit in zip(result.all_records, ["0123456789+", *["0123456789"] * 5], strict=True):
         record["commit"] = commit
@@ -143,7 +143,7 @@ def test_intervals_are_explained_where_there_are_any(tmp_path: Path) -> None:
     assert "paired by seed" not in page(replace(result, experiment=alone))
 
 
-def test_settings_of_some_cells_are_told_with_their_names(tmp_path: Path) -> None:
+def test_a_page_names_the_cells_that_have_other_settings(tmp_path: Path) -> None:
     places = [(row, column) for column in ("small", "large") for row in ("ce", "crl", "lmle")]
     result = made_result([Cell(*place) for place in places], 2, folder=tmp_path)
     for (row, column), by_seed in result.records.items():
@@ -154,11 +154,11 @@ def test_settings_of_some_cells_are_told_with_their_names(tmp_path: Path) -> Non
                 "size": "8x8" if row != "ce" else None,
                 **({"method.eta": 0.5 if column == "small" else 0.1} if row == "crl" else {}),
             }
-    told = "size 8x8 (crl / lmle); epochs 200 (small), 60 (large); lr 0.1, 0.2 (ce large); precision 32; "
-    assert told_of(result) == f"{told}eta 0.5 (crl small), 0.1 (crl large)"
+    text = "size 8x8 (crl / lmle); epochs 200 (small), 60 (large); lr 0.1, 0.2 (ce large); precision 32; "
+    assert listed_settings(result) == f"{text}eta 0.5 (crl small), 0.1 (crl large)"
 
 
-def told_of(result: ExperimentResult) -> str:
+def listed_settings(result: ExperimentResult) -> str:
     (line,) = [line for line in page(result).splitlines() if line.startswith("Training settings (")]
     return line.partition("): ")[2].removesuffix(".")
 
@@ -167,21 +167,21 @@ def test_cells_that_are_too_many_to_be_named_are_counted(tmp_path: Path) -> None
     result = made_result([Cell(str(number)) for number in range(16)], 1, folder=tmp_path)
     for (row, _), by_seed in result.records.items():
         by_seed[0]["config"] = {"lr": 0.2 if int(row) < 7 else 0.1, "epochs": 3}
-    assert told_of(result) == "epochs 3; lr 0.1, 0.2 (7 of 16); precision 32"
+    assert listed_settings(result) == "epochs 3; lr 0.1, 0.2 (7 of 16); precision 32"
 
 
 def test_what_trains_nothing_is_left_out(tmp_path: Path) -> None:
     result = made_result([Cell("ce"), Cell("hog-knn")], 1, folder=tmp_path)
     for (row, _), by_seed in result.records.items():
         by_seed[0] |= {"config": {"lr": 0.1, "network": row}, "parameters": 0 if row == "hog-knn" else 7}
-    assert told_of(result) == "network ce; lr 0.1; precision 32"
+    assert listed_settings(result) == "network ce; lr 0.1; precision 32"
 
 
-@pytest.mark.parametrize(("optimizer", "told"), [("sgd", "momentum 0.9; "), ("adamw", "")])
-def test_momentum_is_that_of_sgd(optimizer: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("optimizer", "text"), [("sgd", "momentum 0.9; "), ("adamw", "")])
+def test_momentum_is_that_of_sgd(optimizer: str, text: str, tmp_path: Path) -> None:
     result = made_result([Cell("ce")], 1, folder=tmp_path)
     result.records["ce", ""][0]["config"] = {"optimizer": optimizer, "momentum": 0.9}
-    assert told_of(result) == f"optimizer {optimizer}; {told}precision 32"
+    assert listed_settings(result) == f"optimizer {optimizer}; {text}precision 32"
 
 
 def test_another_number_of_seeds_is_part_of_the_command(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_quick_version_says_that_it_says_nothing(tmp_path: Path) -> None:
     assert "generated data" in text
 
 
-def test_what_validation_chose_is_told(tmp_path: Path) -> None:
+def test_a_page_lists_what_validation_chose(tmp_path: Path) -> None:
     result = shown(tmp_path)
     cells = [replace(c, choose={"eta": (0.1, 0.5), "kappa": (5, 25)} if c.row == "crl" else {}) for c in CELLS]
     experiment = replace(result.experiment, cells=cells, recipe={"lr": (0.01, 0.1)})
@@ -207,7 +207,7 @@ def test_what_validation_chose_is_told(tmp_path: Path) -> None:
     assert "hours, without candidates. All" in text
 
 
-def test_several_machines_and_unequal_seeds_are_all_told(tmp_path: Path) -> None:
+def test_a_page_lists_all_machines_and_numbers_of_seeds(tmp_path: Path) -> None:
     result = shown(tmp_path)
     records = {where: dict(runs) for where, runs in result.records.items()}
     del records["crl", ""][2]
@@ -224,7 +224,7 @@ def test_one_seed_is_a_seed(tmp_path: Path) -> None:
     assert "±" not in text
 
 
-def test_unknown_times_and_blind_runs_are_told(tmp_path: Path) -> None:
+def test_a_page_names_unknown_times_and_runs_with_constant_logits(tmp_path: Path) -> None:
     result = shown(tmp_path)
     records = {where: dict(runs) for where, runs in result.records.items()}
     records["ce", ""][0] = {**records["ce", ""][0], "seconds": None, "blind": 2}
@@ -255,7 +255,7 @@ def test_a_page_enters_the_list(tmp_path: Path) -> None:
     assert listed(readme(tmp_path)) == [["made", "made.md", "A title", "", "2", "0.01"]]
 
 
-def test_what_was_scored_before_with_other_settings_is_told(tmp_path: Path) -> None:
+def test_a_page_counts_earlier_runs_scored_with_other_settings(tmp_path: Path) -> None:
     result = replace(made_result(CELLS), folder=tmp_path)
     config = {"method": "lmle", "network": "mlp"}
     scored, unscored = {"config": config, "test": {}}, {"config": {**config, "method": "ce"}}
@@ -263,11 +263,11 @@ def test_what_was_scored_before_with_other_settings_is_told(tmp_path: Path) -> N
     assert (
         "Earlier runs scored on test" not in write_page(replace(result, superseded=[unscored]), quick=False).read_text()
     )
-    told = write_page(replace(result, superseded=[scored, unscored, scored]), quick=False).read_text()
-    assert "Earlier runs scored on test with settings that were replaced: lmle on mlp (2 runs); `superseded`" in told
+    text = write_page(replace(result, superseded=[scored, unscored, scored]), quick=False).read_text()
+    assert "Earlier runs scored on test with settings that were replaced: lmle on mlp (2 runs); `superseded`" in text
 
 
-def test_settings_that_are_not_set_are_not_told(tmp_path: Path) -> None:
+def test_a_page_omits_settings_without_a_value(tmp_path: Path) -> None:
     result = shown(tmp_path)
     for record in result.all_records:
         record |= {"config": {"network": "net", "size": None, "flip": False, "padding": 4}, "precision": "32-true"}

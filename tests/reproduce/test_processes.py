@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from helpers.theatre import CE, CHOOSING, CRL, DIVIDED, Theatre, content, made, meanwhile, prints, request, stop_within
+from helpers.fake_training import (
+    CE,
+    CHOOSING,
+    CRL,
+    DIVIDED,
+    FakeTraining,
+    content,
+    made,
+    meanwhile,
+    prints,
+    request,
+    stop_within,
+)
 from rectifier._base import files as atomic
 from rectifier.reproduce import reproduce
 from rectifier.training import BusyError, resume
@@ -19,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def test_two_at_work_on_one_experiment_lose_nothing(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[Config] = []
 
@@ -27,7 +39,7 @@ def test_two_at_work_on_one_experiment_lose_nothing(
         begun.append(config)
         if len(begun) == 1:  # somebody else is at it, too
             reproduce("one", made(), request(tmp_path, only=["CRL"]))
-        return theatre.train(config, out, **options)
+        return fake.train(config, out, **options)
 
     monkeypatch.setattr(suite, "train", train)
     result = reproduce("one", made(), request(tmp_path, only=["CE"]))
@@ -48,45 +60,45 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch: 
 
 
 def test_what_another_process_trains_is_waited_for(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy: list[Path] = []
 
     def train(config: Config, out: Path, **options: Any) -> Run:
         if not busy:
             busy.append(out)
-            theatre.train(config, out, **options)  # by somebody else, who is done when the claim is free
+            fake.train(config, out, **options)  # by somebody else, who is done when the claim is free
             raise BusyError(out)
-        return theatre.train(config, out, **options)
+        return fake.train(config, out, **options)
 
     monkeypatch.setattr(suite, "train", train)
     assert len(reproduce("one", made(), request(tmp_path)).all_records) == 4
-    assert len(theatre.seen()) == 4
+    assert len(fake.seen()) == 4
 
 
-def test_what_others_train_anew_is_not_put_back(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_another_process_retrains_keeps_its_new_record(
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce("one", made(CE), request(tmp_path))
-    theatre.scores = lambda _: (0.9, 0.9)
-    meanwhile(theatre, monkeypatch, lambda: reproduce("one", made(), request(tmp_path, only=["CE"], again=True)))
+    fake.scores = lambda _: (0.9, 0.9)
+    meanwhile(fake, monkeypatch, lambda: reproduce("one", made(), request(tmp_path, only=["CE"], again=True)))
     result = reproduce("one", made(), request(tmp_path, only=["CRL"]))
     assert set(result.values(CE, "argmax").values()) == {0.9}
     assert [one["replaced"] for one in content(tmp_path)["superseded"]] == ["trained anew"] * 2
 
 
 def test_what_others_find_and_choose_is_taken_up(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theatre.scores = DIVIDED
+    fake.scores = DIVIDED
     experiment = made(CE, CHOOSING, measure=lambda _: {"answer": 42})
     reproduce("one", made(CE, seeds=1), request(tmp_path))
-    theatre.seen()
+    fake.seen()
 
     def elsewhere() -> None:
         reproduce("one", experiment, request(tmp_path, seeds=1))
 
-    meanwhile(theatre, monkeypatch, elsewhere)  # while the second seed of CE is trained here
+    meanwhile(fake, monkeypatch, elsewhere)  # while the second seed of CE is trained here
     result = reproduce("one", experiment, request(tmp_path, only=["CE"]))
     assert result.found == {"answer": 42}
     assert result.chosen == {("CRL", ""): {"eta": 0.5}}

@@ -98,7 +98,7 @@ def test_the_time_is_that_of_all_stretches_and_the_commit_that_of_the_last(copy:
 
 
 @pytest.mark.parametrize("together", [(4, 2), (2, 4), (1, 2, 1)])
-def test_of_all_stretches_that_with_the_most_runs_beside_it_counts(copy: Run, together: tuple[int, ...]) -> None:
+def test_together_is_the_largest_number_over_all_sessions(copy: Run, together: tuple[int, ...]) -> None:
     sessions = [{"commit": "a", "seconds": 6.0, "together": n} for n in together]
     change(copy, "environment.json", lambda made: made.update(sessions=sessions))
     record = record_of(copy)

@@ -1,13 +1,16 @@
-"""What an result answers: means with intervals, gains paired by seed, means over labels."""
+"""What a result contains: means with intervals, gains paired by seed, means over labels."""
 
 from __future__ import annotations
 
 import pytest
 import scipy.stats
 
-from helpers.results import METRICS, RATIOS, Where, made_result
+from helpers.results import RATIOS, Where, made_result
+from rectifier.evaluation.metrics.catalogue import METRICS
+from rectifier.evaluation.rows import COLUMNS
 from rectifier.evaluation.scoring import RULES
 from rectifier.reproduce import Cell, ExperimentResult
+from rectifier.reproduce.records import RECORDED_METRICS
 
 
 def value(result: ExperimentResult, where: Where, seed: int, rule: str, label: str | None = None) -> float:
@@ -92,7 +95,7 @@ def test_a_gain_is_counted_from_the_cell_that_is_named() -> None:
 def test_a_cell_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="Expected cell to be one of the experiment, but got row 'cee', column 'net'"):
         made_result([CE, Cell("crl", "net", against="cee")])
-    with pytest.raises(ValueError, match="Expected cells to be each in a place of its own, but got"):
+    with pytest.raises(ValueError, match="Two cells share row 'ce' and column 'net'"):
         made_result([CE, CE])
 
 
@@ -132,12 +135,19 @@ def test_the_preferred_rule_is_each_runs_own() -> None:
     }
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", RECORDED_METRICS)
 def test_any_metric_of_test_can_be_asked_for(metric: str) -> None:
     result = made_result([CE, CRL])
     expected = {str(s): record["test"]["argmax"][metric] for s, record in result.records["ce", "net"].items()}
     assert result.values(CE, "argmax", metric=metric) == expected
     assert result.score(CE, "argmax", metric=metric)["mean"] == pytest.approx(sum(expected.values()) / 4)
+
+
+def test_the_table_has_the_columns_of_a_runs_rows() -> None:
+    table = made_result([CE]).table
+    assert list(table.columns) == ["row", "column", "seed", *(name for name in COLUMNS if name != "class")]
+    overall = table[table["label"].isna() & (table["part"] == "test") & (table["rule"] == "argmax")]
+    assert {*RECORDED_METRICS} <= {*overall["metric"]} <= {*METRICS}
 
 
 def test_labels_go_by_their_imbalance() -> None:

@@ -9,51 +9,66 @@ from typing import Any
 
 import pytest
 
-from helpers.theatre import ALL, CE, CHOOSING, DIVIDED, FOCAL, Count, Theatre, content, made, page, request, texts
+from helpers.fake_training import (
+    ALL,
+    CE,
+    CHOOSING,
+    DIVIDED,
+    FOCAL,
+    Count,
+    FakeTraining,
+    content,
+    made,
+    page,
+    request,
+    texts,
+)
 from rectifier.reproduce import reproduce
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-def test_showing_trains_nothing_and_shows_what_is_recorded(tmp_path: Path, theatre: Theatre) -> None:
-    theatre.scores = DIVIDED
+def test_showing_trains_nothing_and_shows_what_is_recorded(tmp_path: Path, fake: FakeTraining) -> None:
+    fake.scores = DIVIDED
     experiment = made(CE, CHOOSING)
     reproduce("one", experiment, request(tmp_path))
     before = texts(tmp_path)
-    theatre.seen()
+    fake.seen()
     shutil.rmtree(tmp_path / "runs")
     reproduce("one", experiment, request(tmp_path, train=False))
     assert texts(tmp_path) == before
     result = reproduce("one", made(CE, FOCAL, CHOOSING), request(tmp_path, train=False))
-    assert theatre.seen() == []
+    assert fake.seen() == []
     assert {where: len(runs) for where, runs in result.records.items()} == {("CE", ""): 2, ("CRL", ""): 2}
     assert result.score(result.experiment.cell("focal"), "argmax")["mean"] is None
     assert len(content(tmp_path)["runs"]) == 4
 
 
-def test_showing_with_fewer_records_than_asked_for(tmp_path: Path, theatre: Theatre) -> None:
+def test_showing_with_fewer_records_than_seeds(tmp_path: Path, fake: FakeTraining) -> None:
     reproduce("one", made(), request(tmp_path, seeds=1))
-    theatre.seen()
+    fake.seen()
     result = reproduce("one", made(seeds=3), request(tmp_path, train=False))
-    assert theatre.seen() == []
+    assert fake.seen() == []
     assert len(result.all_records) == 2
     assert len(content(tmp_path)["runs"]) == 2
 
 
-def test_what_was_never_asked_for_is_not_shown_though_others_share_its_runs(tmp_path: Path, theatre: Theatre) -> None:
+def test_an_experiment_without_results_shows_nothing_even_if_others_share_its_runs(
+    tmp_path: Path, fake: FakeTraining
+) -> None:
     reproduce("one", made(), request(tmp_path))
     reproduce("two", made(), request(tmp_path, train=False))
     assert not (tmp_path / "results" / "two.md").exists()
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_what_came_out_is_told_of_the_full_version_alone(tmp_path: Path, theatre: Theatre, quick: bool) -> None:
+def test_only_the_full_version_shows_the_finding(tmp_path: Path, fake: FakeTraining, quick: bool) -> None:
     experiment = made(finding="It came out so.", quick={"epochs": 1})
     reproduce("one", experiment, request(tmp_path, quick=quick))
     assert ("It came out so." in page(tmp_path)) != quick
 
 
-def test_the_folder_of_experiments_stands_in_the_command(tmp_path: Path, theatre: Theatre) -> None:
+def test_the_folder_of_experiments_stands_in_the_command(tmp_path: Path, fake: FakeTraining) -> None:
     reproduce("one", made(), request(tmp_path, experiments=Path("mine")))
     assert "`rectifier reproduce one --experiments mine`" in page(tmp_path)
 
@@ -95,22 +110,22 @@ def test_an_experiment_without_a_small_version_has_none(tmp_path: Path, count: C
 
 
 @pytest.mark.parametrize("option", ["results", "runs"])
-def test_folders_that_cannot_be_written_to_are_told_at_once(tmp_path: Path, theatre: Theatre, option: str) -> None:
+def test_read_only_folders_are_refused_before_training(tmp_path: Path, fake: FakeTraining, option: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"Expected (results|runs) to be a writable folder, but got .*file"):
         reproduce("one", made(), request(tmp_path, **{option: tmp_path / "file" / "below"}))
-    assert theatre.seen() == []
+    assert fake.seen() == []
 
 
 RECORDS = "Expected .*results/one.json to be the results of an experiment, as rectifier reproduce writes them"
 
 
 @pytest.mark.parametrize(
-    ("there", "told"),
+    ("there", "text"),
     [
-        ([], "one.json to be the results of an experiment, but got another file"),
-        (3, "one.json to be the results of an experiment, but got another file"),
-        ({"runs": []}, "one.json to be the results of an experiment, but got another file"),
+        ([], "one.json is not the result of an experiment"),
+        (3, "one.json is not the result of an experiment"),
+        ({"runs": []}, "one.json is not the result of an experiment"),
         ({"experiment": "one", "runs": 3}, f"{RECORDS}, but got damaged runs"),
         ({"experiment": "one", "runs": [{"key": "a"}]}, f"{RECORDS}, but got damaged runs"),
         ({"experiment": "one", "runs": [], "candidates": ["a"]}, f"{RECORDS}, but got damaged candidates"),
@@ -118,18 +133,16 @@ RECORDS = "Expected .*results/one.json to be the results of an experiment, as re
         ({"experiment": "one", "found": [1]}, f"{RECORDS}, but got damaged found"),
     ],
 )
-def test_results_of_another_shape_are_told_before_anything_is_trained(
-    tmp_path: Path, theatre: Theatre, there: Any, told: str
-) -> None:
+def test_damaged_results_are_refused_before_training(tmp_path: Path, fake: FakeTraining, there: Any, text: str) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "one.json").write_text(json.dumps(there))
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=text):
         reproduce("one", made(), request(tmp_path))
-    assert theatre.seen() == []
+    assert fake.seen() == []
     assert json.loads((tmp_path / "results" / "one.json").read_text()) == there
 
 
-def test_other_files_beside_results_are_left_alone(tmp_path: Path, theatre: Theatre) -> None:
+def test_other_files_in_the_results_folder_do_not_change(tmp_path: Path, fake: FakeTraining) -> None:
     (tmp_path / "results").mkdir()
     for name, there in {"a": [1], "b": {"runs": "mine"}, "c": None}.items():
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(there))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,7 @@ from typing import Any
 import pytest
 
 from helpers.cases import StopsAfter
-from helpers.records import SHAPES
-from helpers.theatre import (
+from helpers.fake_training import (
     ALL,
     CE,
     CHOOSING,
@@ -20,7 +20,7 @@ from helpers.theatre import (
     FOCAL,
     WILD,
     Count,
-    Theatre,
+    FakeTraining,
     content,
     interrupt,
     keys,
@@ -30,12 +30,14 @@ from helpers.theatre import (
     request,
     texts,
 )
-from rectifier.reproduce import Cell, reproduce
+from helpers.records import SHAPES
+from rectifier.reproduce import Cell, Experiment, reproduce
 from rectifier.reproduce.records import LISTS, placed, record_of
 from rectifier.reproduce.views import summary_line
 from rectifier.reproduce.work import only_what_each_has
 from rectifier.training import many as suite
 from rectifier.training import train
+from rectifier.training.config import Config
 from rectifier.training.engine import fit as fitting
 from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.run.folder import Run
@@ -65,7 +67,9 @@ def test_a_part_of_an_experiment_is_trained_and_the_rest_later(tmp_path: Path, c
     whole = reproduce("one", made(), request(tmp_path))
     assert count.seen() == ALL[:2]
     assert list(whole.records) == [("CE", ""), ("CRL", "")]
-    with pytest.raises(ValueError, match=r"only to be a part of a row or column \(CE, CRL\), but got 'lmle'"):
+    with pytest.raises(
+        ValueError, match=r"only to be text that occurs in a row or column name \(CE, CRL\), but got 'lmle'"
+    ):
         reproduce("one", made(), request(tmp_path, only=["ce", "lmle"]))
 
 
@@ -76,10 +80,10 @@ def test_each_experiment_is_asked_for_what_it_has_of_what_is_wanted() -> None:
 
 
 @pytest.mark.parametrize(("text", "trained"), [("CE", {"ce"}), ("C", {"ce", "crl", "crt"}), ("crl", {"crl"})])
-def test_a_name_is_that_name_alone(tmp_path: Path, theatre: Theatre, text: str, trained: set[str]) -> None:
+def test_a_name_is_that_name_alone(tmp_path: Path, fake: FakeTraining, text: str, trained: set[str]) -> None:
     cells = (CE, CRL, Cell("CE and more", settings={"method": "crt"}))
     reproduce("one", made(*cells), request(tmp_path, only=[text]))
-    assert {config.method for config in theatre.seen()} == trained
+    assert {config.method for config in fake.seen()} == trained
 
 
 def test_a_second_call_trains_nothing_and_writes_the_same(done: Path, count: Count) -> None:
@@ -152,12 +156,12 @@ def test_where_data_lies_and_what_computes_does_not_matter(done: Path, count: Co
 
 def test_what_the_request_sets_holds_for_every_run(tmp_path: Path, count: Count) -> None:
     reproduce("one", made(), request(tmp_path, settings={"data_root": "here"}))
-    assert {config.data_root for config in count.begun} == {str(Path("here").absolute())}
+    assert {config.data_root for config in count.started} == {str(Path("here").absolute())}
 
 
 def test_the_quick_version_has_settings_of_its_own_and_two_seeds(tmp_path: Path, count: Count) -> None:
     reproduce("one", made(CE, seeds=5, quick={"batch_size": 16}), request(tmp_path, quick=True))
-    assert [(config.batch_size, config.seed) for config in count.begun] == [(16, 0), (16, 1)]
+    assert [(config.batch_size, config.seed) for config in count.started] == [(16, 0), (16, 1)]
     assert "rectifier reproduce one --quick" in (tmp_path / "results" / "one.md").read_text(encoding="utf-8")
 
 
@@ -184,11 +188,11 @@ def test_runs_that_cannot_be_side_by_side_are_trained_one_by_one(tmp_path: Path,
         Cell("neighbours, less imbalance", settings={"method": "hog-knn", "data": other}),
     ]
     reproduce("one", made(*cells, seeds=1), request(tmp_path))
-    assert [config.method for config in count.begun] == ["ce", "ce", "ce", "hog-knn", "hog-knn"]
+    assert [config.method for config in count.started] == ["ce", "ce", "ce", "hog-knn", "hog-knn"]
     assert [run["together"] for run in content(tmp_path)["runs"]] == [1] * 5
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_is_resumed(tmp_path: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
     long = made(CE, seeds=1, settings={"epochs": 3, "checkpoint_seconds": 1e9})
     with monkeypatch.context() as patch:
         patch.setattr(StopsAfter, "steps", 4)
@@ -222,20 +226,20 @@ def test_what_is_trained_is_recorded_at_once(tmp_path: Path, monkeypatch: pytest
 
 
 def test_an_interruption_loses_nothing_that_was_recorded(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theatre.scores = DIVIDED
+    fake.scores = DIVIDED
     settings: dict[str, Any] = {"recipe": {"lr": (0.01, 0.2)}, "measure": lambda _: {"answer": 42}}
     reproduce("one", made(CE, CHOOSING, **settings), request(tmp_path))
     before = content(tmp_path)
     shutil.rmtree(tmp_path / "runs")
-    theatre.scores = lambda _: (0.1, 0.1)
+    fake.scores = lambda _: (0.1, 0.1)
     interrupt(monkeypatch, 1)
     settings["recipe"] = {"lr": (0.01, 0.2, 0.3)}  # one more to choose from
     with pytest.raises(KeyboardInterrupt):
         reproduce("one", made(CE, CHOOSING, **settings), request(tmp_path))
     after = content(tmp_path)
-    everything = {key for part in LISTS for key in keys(after[part])}  # what is to be chosen anew is no row's yet
+    everything = {key for part in LISTS for key in keys(after[part])}  # candidates of a new choice have no row yet
     assert {*keys(before["runs"]), *keys(before["candidates"])} <= everything
     assert after["found"] == {"answer": 42}
 
@@ -256,7 +260,7 @@ def test_runs_of_earlier_settings_are_kept_apart(done: Path, count: Count) -> No
     assert keys(content(done)["runs"]) == before
 
 
-def test_a_run_that_diverges_is_recorded_and_told(tmp_path: Path, count: Count) -> None:
+def test_a_run_that_diverges_is_recorded_and_named_on_the_page(tmp_path: Path, count: Count) -> None:
     result = reproduce("one", made(CE, WILD), request(tmp_path))
     assert list(result.records) == [("CE", "")]
     assert result.diverged == [("wild", "", 0), ("wild", "", 1)]
@@ -286,15 +290,33 @@ def test_runs_that_diverge_side_by_side_are_recorded_with_their_own_reasons(
 
 
 def test_seeds_that_diverged_are_seeds_of_the_command(
-    tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_diverge(theatre, monkeypatch, lambda config: config.seed == 2)
+    let_diverge(fake, monkeypatch, lambda config: config.seed == 2)
     reproduce("one", made(seeds=3), request(tmp_path))
     assert "`rectifier reproduce one`" in page(tmp_path)
 
 
-def test_a_headline_says_that_runs_diverged(tmp_path: Path, theatre: Theatre, monkeypatch: pytest.MonkeyPatch) -> None:
-    theatre.scores = lambda config: (0.6, 0.6) if config.method == "crl" else (0.5, 0.5)
-    let_diverge(theatre, monkeypatch, lambda config: config.method == "crl" and config.seed > 0)
+def test_a_headline_says_that_runs_diverged(
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.scores = lambda config: (0.6, 0.6) if config.method == "crl" else (0.5, 0.5)
+    let_diverge(fake, monkeypatch, lambda config: config.method == "crl" and config.seed > 0)
     result = reproduce("one", made(seeds=3), request(tmp_path))
     assert summary_line(result) == "CRL +10.0 over CE, 2 runs diverged"
+
+
+def test_a_config_is_built_once_for_each_seed(
+    tmp_path: Path, fake: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: Counter[tuple[str, str]] = Counter()
+    build = Experiment.config
+
+    def counted(self: Experiment, cell: Cell, **options: Any) -> Config:
+        built[cell.row, str(options["more"])] += 1
+        return build(self, cell, **options)
+
+    monkeypatch.setattr(Experiment, "config", counted)
+    reproduce("one", made(seeds=5), request(tmp_path))
+    assert set(built.values()) == {5}
+    assert len(fake.seen()) == 10

@@ -42,7 +42,7 @@ def test_a_table_holds_every_score_and_gain_under_every_rule(luck: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean", "half", "told"),
+    ("mean", "half", "text"),
     [
         (0.021, 0.013, "**+2.1 ± 1.3**"),
         (-0.00256, 0.00251, "**-0.26 ± 0.25**"),
@@ -50,8 +50,8 @@ def test_a_table_holds_every_score_and_gain_under_every_rule(luck: int) -> None:
         (0.02, 0.0, "**+2.0 ± 0.0**"),
     ],
 )
-def test_an_interval_that_excludes_0_is_seen_to(mean: float, half: float, told: str) -> None:
-    assert views.gain_text({"mean": mean, "half_width": half, "excludes_zero": True}) == told
+def test_an_interval_that_excludes_0_has_enough_digits_to_show_it(mean: float, half: float, text: str) -> None:
+    assert views.gain_text({"mean": mean, "half_width": half, "excludes_zero": True}) == text
     plain = views.gain_text({"mean": mean, "half_width": half, "excludes_zero": False})
     assert plain == f"{100 * mean:+.1f} ± {100 * half:.1f}"
 
@@ -83,11 +83,11 @@ def test_a_table_holds_what_a_cell_has_more_than_its_control(luck: int) -> None:
         for control, other in zip(controls, ("large", "small"), strict=True):
             whole, column = str(control.control_of), control.column
             ours, without = (result.values(result.experiment.cell(row, column), rule) for row in (whole, control.row))
-            told = f'{whole}, over "{control.row}"'
-            assert_shows(table.at(told, column), difference(ours, without))
-            assert (table.at(told, other), table.at(told, "HOG")) == ("", "")
+            row = f'{whole}, over "{control.row}"'
+            assert_shows(table.at(row, column), difference(ours, without))
+            assert (table.at(row, other), table.at(row, "HOG")) == ("", "")
             rows = [line[0] for line in table.lines]
-            assert rows.index(whole) < rows.index(told) <= rows.index(whole) + 2, "below what is held against it"
+            assert rows.index(whole) < rows.index(row) <= rows.index(whole) + 2, "below the row that it controls"
 
 
 def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None:
@@ -107,7 +107,7 @@ def test_gains_are_bold_where_their_interval_excludes_0_and_only_there() -> None
     assert seen == {True, False}
 
 
-def test_the_papers_numbers_stand_beside_ours_by_argmax() -> None:
+def test_the_papers_numbers_are_next_to_ours_under_argmax() -> None:
     argmax, *others = tables_of(views.table()(made_result(GRID)))
     for cell in GRID:
         text = argmax.at(cell.row, f"{cell.column} paper")
@@ -118,9 +118,9 @@ def test_the_papers_numbers_stand_beside_ours_by_argmax() -> None:
     assert not any("paper" in head for table in others for head in table.heads)
 
 
-def test_what_stands_beside_may_have_another_name_and_columns_none() -> None:
+def test_the_reference_may_have_another_name_and_columns_no_name() -> None:
     cells = [Cell("ce", paper=38.3), Cell("crl", against="ce")]
-    first, *_ = tables_of(views.table(beside="published")(made_result(cells)))
+    first, *_ = tables_of(views.table(reference="published")(made_result(cells)))
     assert first.heads == ["class-balanced accuracy, %", "ours", "published"]
     assert first.at("ce", "published") == "38.3"
     assert first.at("crl", "published") == ""
@@ -188,11 +188,11 @@ def liked(result: ExperimentResult, likings: Mapping[tuple[str, str], float]) ->
 CHOICE = [Cell("ce", "one"), Cell("a", "one", against="ce"), Cell("b", "one", against="ce"), Cell("ce", "two")]
 
 
-def test_the_headline_is_the_gain_of_what_validation_likes_best() -> None:
+def test_the_headline_is_the_gain_of_the_cell_with_the_best_validation_score() -> None:
     likings = {("ce", "one"): 0.4, ("a", "one"): 0.5, ("b", "one"): 0.6, ("ce", "two"): 0.7}
     result = liked(made_result(CHOICE), likings)
-    column, _, told = views.summary_line(result).partition(": ")
-    row, _, rest = told.partition(" ")
+    column, _, text = views.summary_line(result).partition(": ")
+    row, _, rest = text.partition(" ")
     gain, _, base = rest.partition(" over ")
     assert (column, row, base) == ("one", "b", "ce")  # and nothing of a column without any gain
     assert_shows_gain(gain, result, CHOICE[2], "preferred")
@@ -206,12 +206,12 @@ def test_the_headline_tells_the_gain_over_a_control(seeds: int) -> None:
     wanted = {(cell.row, cell.column): range(3) for cell in CHOICE} | {("less", "one"): range(seeds)}
     likings = {("ce", "one"): 0.4, ("a", "one"): 0.5, ("b", "one"): 0.6, ("less", "one"): 0.5, ("ce", "two"): 0.7}
     result = liked(made_result([*CHOICE, control], wanted), likings)
-    told = views.summary_line(result)
+    text = views.summary_line(result)
     if seeds:
-        gain = told.removesuffix(' over "less"').split(", ")[1]
+        gain = text.removesuffix(' over "less"').split(", ")[1]
         assert_shows(gain, result.gain_over(CHOICE[2], control, "preferred"))
     else:
-        assert "less" not in told
+        assert "less" not in text
     assert "less" not in views.summary_line(liked(result, {**likings, ("a", "one"): 0.8}))
 
 

@@ -102,7 +102,7 @@ def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: li
             continue
         try:
             with with_resume_hint():
-                work.reproduce(name, experiment, replace(request, only=own[name]))
+                result = work.reproduce(name, experiment, replace(request, only=own[name]))
         except MissingDataError as error:
             if len(loaded) == 1:
                 error.add_note(f"A small version needs no data: rectifier reproduce {name} --quick")
@@ -113,6 +113,10 @@ def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: li
         if page.is_file():
             display(Page(page.read_text(encoding="utf-8")))
             console.say(f"Written: {page}")
+        if result.diverged:
+            console.say("--again retrains diverged runs.")
+        if only and request.train and experiment.measure is not None:
+            console.say("Run without --only to measure.")
     for name, reason in skipped.items():
         console.say(f"Skipped {name}. {reason}")
     if skipped:

@@ -42,11 +42,6 @@ POSTHOC: dict[str, type[ThresholdAdjustment] | type[LogitAdjustment]] = {
 FOLDS = 5
 
 
-def own_rule(rule: str, preferred: str) -> str:
-    """Return ``rule``, or the run's ``preferred`` rule if ``rule`` is ``PREFERRED``."""
-    return preferred if rule == PREFERRED else rule
-
-
 def fit_rules(
     logits: Tensor,
     targets: Tensor,

@@ -138,7 +138,8 @@ class Experiment:
         """Refuse at once what would otherwise fail after hours of training."""
         places = [(cell.row, cell.column) for cell in self.cells]
         if len(set(places)) < len(places):
-            check.fail("cells", "each in a place of its own", repr(max(places, key=places.count)))
+            row, column = max(places, key=places.count)
+            raise ValueError(f"Two cells share row {row!r} and column {column!r}.")
         check.raise_all([check.that("seeds", self.seeds, "a positive integer", check.is_count(self.seeds))])
         _check_settings("settings", self.settings)
         _check_grid("recipe", self.recipe)
@@ -222,8 +223,9 @@ def _understood(settings: dict[str, Any]) -> dict[str, Any]:
     >>> _understood({"network": "mlp", "network.dropout": 0.5, "network.growth": 12})
     {'network': 'mlp', 'network.dropout': 0.5}
     """
-    default = preset(settings["preset"]).network if "preset" in settings else Config("digits").network
-    network = settings.get("network", default)
+    network = settings.get("network")
+    if network is None:
+        network = (preset(settings["preset"]) if "preset" in settings else Config("digits")).network
     if network not in NETWORKS:  # of another library, which reports unknown options itself
         return settings
     known = {f"network.{name}" for name in network_options(network)}

@@ -11,9 +11,9 @@ from typing import Any
 from rectifier._base import check
 from rectifier._base import files as atomic
 from rectifier.reproduce.experiment import Where, place_name
+from rectifier.reproduce.record_store import OTHER_DATA, RETRAINED
 from rectifier.reproduce.records import Record, read_results
 from rectifier.reproduce.result import ExperimentResult
-from rectifier.reproduce.store import OTHER_DATA, TRAINED_ANEW
 
 BEGIN, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 
@@ -62,21 +62,21 @@ def _training(result: ExperimentResult) -> list[str]:
     firsts = {where: next(iter(by_seed.values())) for where, by_seed in result.records.items() if by_seed}
     trained = {where: _settings(record) for where, record in firsts.items() if record["parameters"]}
     names = dict.fromkeys(name for one in trained.values() for name in one)
-    told = [_setting(name, {where: one.get(name) for where, one in trained.items()}) for name in names]
-    if not any(told):
+    settings = [_setting(name, {where: one.get(name) for where, one in trained.items()}) for name in names]
+    if not any(settings):
         return []
     brackets = "brackets name the rows or columns with a value; a value without brackets holds for all others"
-    return [f"Training settings ({brackets}): {'; '.join(filter(None, told))}."]
+    return [f"Training settings ({brackets}): {'; '.join(filter(None, settings))}."]
 
 
 def _settings(record: Record) -> dict[str, Any]:
     """Return the training settings that a page lists."""
     config = record["config"]
-    told = {name: config.get(name) for name in _TOLD}
-    told |= {name: words for name, words in _BY_DEFAULT.items() if name in config and config[name] is None}
-    if told["optimizer"] != "sgd":
-        told["momentum"] = None
-    return {**told, "precision": record["precision"], **{k: v for k, v in config.items() if k.startswith("method.")}}
+    listed = {name: config.get(name) for name in _LISTED}
+    listed |= {name: words for name, words in _BY_DEFAULT.items() if name in config and config[name] is None}
+    if listed["optimizer"] != "sgd":
+        listed["momentum"] = None
+    return {**listed, "precision": record["precision"], **{k: v for k, v in config.items() if k.startswith("method.")}}
 
 
 def _setting(name: str, values: Mapping[Where, Any]) -> str:
@@ -93,8 +93,8 @@ def _setting(name: str, values: Mapping[Where, Any]) -> str:
         cells.setdefault(str(value) if is_set else "", []).append(where)
     most = [value for value, those in cells.items() if "" not in cells and 2 * len(those) > len(values)]
     others = {value: _places(those, values) for value, those in cells.items() if value not in ("", *most)}
-    told = [*most, *(f"{value} ({' / '.join(names)})" for value, names in others.items())]
-    return f"{name.removeprefix('method.')} {', '.join(told)}" if told else ""
+    texts = [*most, *(f"{value} ({' / '.join(names)})" for value, names in others.items())]
+    return f"{name.removeprefix('method.')} {', '.join(texts)}" if texts else ""
 
 
 def _places(some: Sequence[Where], every: Collection[Where]) -> list[str]:
@@ -112,7 +112,7 @@ def _places(some: Sequence[Where], every: Collection[Where]) -> list[str]:
 
 
 _MOST_NAMES = 6
-_TOLD = (
+_LISTED = (
     *("data", "size", "network", "network.dropout", "epochs", "batch_size"),
     *("optimizer", "lr", "momentum", "weight_decay", "schedule", "warmup", "padding", "flip", "select"),
 )
@@ -130,7 +130,7 @@ def _remarks(result: ExperimentResult) -> list[str]:
     diverged = [f"{place_name(where)}, seed {seed}" for *where, seed in result.diverged]
     keys = {record["key"] for record in result.all_records} if result.found else set()
     unmeasured, apart = len(keys.difference(result.measured_in)), len(keys.intersection(result.measured_apart))
-    told = {
+    remarks = {
         "Runs with constant logits, included in all means": blind,
         "Diverged runs, excluded from all means": diverged,
         "Runs in the scores but not in the measurements": [str(unmeasured)] if unmeasured else [],
@@ -138,18 +138,18 @@ def _remarks(result: ExperimentResult) -> list[str]:
             [f"{apart} of {len(keys)} runs"] if apart else []
         ),
     }
-    return [f"**{words}: {'; '.join(runs)}.**" for words, runs in told.items() if runs]
+    return [f"**{words}: {'; '.join(runs)}.**" for words, runs in remarks.items() if runs]
 
 
 def _choices(result: ExperimentResult) -> list[str]:
     if not result.chosen:
         return []
-    told = []
+    choices = []
     for where, chosen in result.chosen.items():
         grid = result.grid(where)
         texts = [f"{key} {value} ({_tried(grid[key], value)})" for key, value in chosen.items()]
-        told.append(f"{place_name(where)}: {', '.join(texts)}")
-    return [f"Chosen on validation, with other seeds than those scored: {'; '.join(told)}."]
+        choices.append(f"{place_name(where)}: {', '.join(texts)}")
+    return [f"Chosen on validation, with other seeds than those scored: {'; '.join(choices)}."]
 
 
 def _tried(values: Sequence[Any], chosen: Any) -> str:
@@ -169,17 +169,17 @@ def _looks_before(result: ExperimentResult) -> list[str]:
     """List earlier runs that were scored on test, and why they no longer count: the test data has been seen."""
     reasons = {
         None: "with settings that were replaced",
-        TRAINED_ANEW: "and retrained since",
+        RETRAINED: "and retrained since",
         OTHER_DATA: "on data that has changed since",
     }
     scored = [one for one in result.superseded if "test" in one]
-    told = []
+    sentences = []
     for reason, words in reasons.items():
         configs = [one["config"] for one in scored if one.get("replaced") == reason]
         runs = Counter(f"{one['method']} on {one['network']}" for one in configs)
         named = ", ".join([f"{name} ({check.amount(number, 'run')})" for name, number in runs.items()])
-        told += [f"Earlier runs scored on test {words}: {named}; `superseded` in the JSON file."] if runs else []
-    return told
+        sentences += [f"Earlier runs scored on test {words}: {named}; `superseded` in the JSON file."] if runs else []
+    return sentences
 
 
 def _provenance(result: ExperimentResult, command: str, shown: str) -> str:
@@ -231,7 +231,7 @@ def gather(folder: Path) -> None:
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else f"# Results\n\n{BEGIN}{END}\n"
     if BEGIN in text and END not in text.partition(BEGIN)[2]:
-        check.fail(str(readme), f"with {END} behind {BEGIN}", "the first mark alone, or behind the other")
+        raise ValueError(f"Expected {BEGIN} before {END} in {readme}.")
     if BEGIN not in text:
         text += f"\n## Experiments\n\n{BEGIN}{END}\n"
     changed = re.sub(f"{BEGIN}.*?{END}", lambda _: listed, text, flags=re.DOTALL)

@@ -10,18 +10,26 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rectifier._base import check
 from rectifier._base.files import read_json, write_bytes
+from rectifier.evaluation.rows import preferred_rule
 from rectifier.evaluation.scoring import RULES
+from rectifier.reproduce.experiment import BALANCED, GROUPS
 from rectifier.training.config import Config
 from rectifier.training.finish import blind_labels
 from rectifier.training.run.folder import Run
+from rectifier.training.run.results import rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Record = dict[str, Any]
-_METRICS = ("class_balanced_accuracy", "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
 _DIGITS = 5
+
+RECORDED_METRICS = (BALANCED, "accuracy", "top5_class_balanced_accuracy", "macro_f1", "nll")
+"""The metrics over all labels that a record keeps; names and order belong to the format of ``NAME.json``."""
 
 VERSION = 1
 """Version of the package's defaults. Raise it when a default changes: recorded runs were trained with the old one."""
@@ -42,13 +50,13 @@ def key_of(config: Config) -> str:
 
 def record_of(run: Run) -> Record:
     """Return the record of a finished run."""
-    metrics = run.metrics
+    scored = rows(run)
     return {
         **_made(run),
         "blind": len(blind_labels(run.predictions("validation"))),
-        "preferred_rule": metrics["preferred_rule"],
+        "preferred_rule": preferred_rule(scored),
         "liking": validation_score(run),
-        **{part: {rule: _scores(metrics[part]["rules"][rule]) for rule in RULES} for part in ("validation", "test")},
+        **_scores(scored),
     }
 
 
@@ -105,15 +113,24 @@ def ratio_of(classes: Mapping[str, int]) -> float | None:
     return round(max(present) / min(present), 2) if present else None
 
 
-def _scores(found: Mapping[str, Any]) -> dict[str, Any]:
-    labels = {name: _rounded(one["class_balanced_accuracy"]) for name, one in found["labels"].items()}
-    scores = {name: _rounded(found.get(name)) for name in _METRICS}
-    groups = {name: _rounded(value) for name, value in found.get("group_top5", {}).items()}
-    return {**scores, "labels": labels if len(labels) > 1 else {}, "group_top5": groups}
+def _scores(scored: DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the scores of both parts under every rule."""
+    found: dict[tuple[str, str, str], dict[str | None, float | None]] = {}
+    for part, rule, label, name, metric, value in scored.itertuples(index=False, name=None):
+        if name is None:  # not the score of one class
+            found.setdefault((part, rule, metric), {})[label] = _rounded(value)
+
+    def scores(part: str, rule: str) -> dict[str, Any]:
+        overall = {metric: found.get((part, rule, metric), {}).get(None) for metric in RECORDED_METRICS}
+        labels = {label: value for label, value in found[part, rule, BALANCED].items() if label is not None}
+        groups = found.get((part, rule, GROUPS), {})
+        return {**overall, "labels": labels if len(labels) > 1 else {}, GROUPS: groups}
+
+    return {part: {rule: scores(part, rule) for rule in RULES} for part in ("validation", "test")}
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, _DIGITS)
+    return None if value is None or value != value else round(value, _DIGITS)  # NaN differs from itself
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -127,7 +144,7 @@ def read_results(path: Path) -> dict[str, Any]:
     damaged += [part for part, kind in kinds.items() if not isinstance(content.get(part) or kind(), kind)]
     if damaged:
         wanted = "the results of an experiment, as rectifier reproduce writes them"
-        check.fail(str(path), wanted, f"damaged {' and '.join(damaged)}: restore it, or move it away")
+        check.fail(str(path), wanted, f"damaged {' and '.join(damaged)}: restore it, or move it elsewhere")
     return {**content, **lists}
 
 

@@ -21,7 +21,7 @@ ALL = "all"
 Values = dict[str, float | None]
 """A score by seed; None where it is not defined."""
 
-_KEYS = ["row", "column", "part", "rule", "metric", "label"]
+_KEYS = ["row", "column", "part", "rule", "label", "metric"]
 _VALIDATION_SCORE = "validation_score"
 
 
@@ -55,31 +55,32 @@ class ExperimentResult:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Every score of every run: row, column, part, rule, metric, label, seed, value.
+        """Every score of every run: row, column, seed, part, rule, label, metric, value.
 
-        An empty label means all labels together. Rule ``preferred`` repeats each run's preferred rule. Part ``train``
-        holds the imbalance ratio of each label.
+        Columns from ``part`` on mean the same as in ``rows`` of a run: label None stands for all labels together. Rule
+        ``preferred`` repeats each run's preferred rule. Part ``train`` holds the imbalance ratio of each label.
         """
         rows = [
-            (*where, *entry[:-1], seed, entry[-1])
+            (*where, seed, *entry)
             for where, by_seed in self.records.items()
             for seed, record in by_seed.items()
             for entry in _entries(record)
         ]
-        return pd.DataFrame(rows, columns=[*_KEYS, "seed", "value"]).astype({"value": float})
+        names = ["row", "column", "seed", "part", "rule", "label", "metric", "value"]
+        return pd.DataFrame(rows, columns=names, dtype=object).astype({"seed": int, "value": float})
 
     @cached_property
-    def _by_seed(self) -> dict[tuple[str, ...], Values]:
+    def _by_seed(self) -> dict[tuple[str | None, ...], Values]:
         table = self.table
         values: list[float | None] = [None if value != value else value for value in table["value"].tolist()]
-        found: dict[tuple[str, ...], Values] = {}
+        found: dict[tuple[str | None, ...], Values] = {}
         for *key, seed, value in zip(*(table[name].tolist() for name in [*_KEYS, "seed"]), values, strict=True):
             found.setdefault(tuple(key), {})[str(seed)] = value
         return found
 
     def values(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Values:
         """Return a test score of each scored seed, of all labels together or of one."""
-        return dict(self._by_seed.get((cell.row, cell.column, "test", rule, metric, label or ""), {}))
+        return dict(self._by_seed.get((cell.row, cell.column, "test", rule, label, metric), {}))
 
     def mean_of(self, cell: Cell, rule: str, labels: Sequence[str]) -> Values:
         """Return the mean test score over some labels of each seed."""
@@ -93,7 +94,8 @@ class ExperimentResult:
 
     def validation_score(self, cell: Cell) -> Estimate:
         """Return the validation score of a cell under the preferred rule."""
-        return estimate(self._by_seed.get((cell.row, cell.column, "validation", PREFERRED, _VALIDATION_SCORE, ""), {}))
+        key = (cell.row, cell.column, "validation", PREFERRED, None, _VALIDATION_SCORE)
+        return estimate(self._by_seed.get(key, {}))
 
     def gain(self, cell: Cell, rule: str, label: str | None = None, metric: str = BALANCED) -> Difference | None:
         """Return the difference to the cell that this one is compared against, paired by seed."""
@@ -154,17 +156,17 @@ class ExperimentResult:
         return [record for by_seed in self.records.values() for record in by_seed.values()]
 
 
-def _entries(record: Record) -> Iterator[tuple[str, str, str, str, float | None]]:
-    """Yield part, rule, metric, label and value of every score in a record."""
+def _entries(record: Record) -> Iterator[tuple[str, str | None, str | None, str, float | None]]:
+    """Yield part, rule, label, metric and value of every score in a record."""
     for label, ratio in record["data"]["ratios"].items():
-        yield "train", "", "ratio", label, ratio
-    yield "validation", PREFERRED, _VALIDATION_SCORE, "", record["liking"]
+        yield "train", None, label, "ratio", ratio
+    yield "validation", PREFERRED, None, _VALIDATION_SCORE, record["liking"]
     for part in ("validation", "test"):
         by_rule = record.get(part, {})
         for rule in [*by_rule, PREFERRED] if by_rule else []:
             scores = by_rule[record["preferred_rule"] if rule == PREFERRED else rule]
-            yield from ((part, rule, name, "", scores[name]) for name in scores if name not in ("labels", GROUPS))
-            yield from ((part, rule, BALANCED, label, value) for label, value in scores["labels"].items())
+            yield from ((part, rule, None, name, scores[name]) for name in scores if name not in ("labels", GROUPS))
+            yield from ((part, rule, label, BALANCED, value) for label, value in scores["labels"].items())
             groups = scores.get(GROUPS) or {}
-            yield from ((part, rule, GROUPS, label, value) for label, value in groups.items())
-            yield part, rule, GROUPS, "", estimate(groups)["mean"]
+            yield from ((part, rule, label, GROUPS, value) for label, value in groups.items())
+            yield part, rule, None, GROUPS, estimate(groups)["mean"]

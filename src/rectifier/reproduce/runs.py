@@ -24,8 +24,8 @@ class RunFolders:
     Args:
         folder: the folder of all runs.
         varied: names of the settings that distinguish runs in messages.
-        check_data: leave runs of other data than the data here alone.
-        again: the file that lists the folders of ``--again``, or None where nothing is retrained.
+        check_data: ignore runs trained on other data.
+        again: the file that lists the folders of retrained runs, or None where nothing is retrained.
     """
 
     def __init__(self, folder: Path, varied: Collection[str], *, check_data: bool, again: Path | None) -> None:
@@ -37,24 +37,24 @@ class RunFolders:
         """Return a run with its name and its folder."""
         key = key_of(config)
         varied = {name: value for name, value in config.identity().items() if name in self._varied}
-        told = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
+        options = "".join(f" {name}={value}" for name, value in {**config.method_options, **varied}.items())
         folder = self._folder / f"{config.method}-{config.network}-{key}"
         there = self.fingerprints(config) if self._check_data and folder.exists() else None
         where = self._again.folder(key, folder, there) if self._again else _folder_of(folder, there)
-        return RunSpec(f"{config.method}{told} on {config.network}, seed {config.seed}", config, where)
+        return RunSpec(f"{config.method}{options} on {config.network}, seed {config.seed}", config, where)
 
     def fingerprints(self, config: Config) -> Prints:
         """Return the fingerprints that a run's data may have, or None where the data is missing."""
-        told = data_settings(config)
-        if told not in self._prints:
+        key = data_settings(config)
+        if key not in self._prints:
             try:
-                self._prints[told] = fingerprints(config)
+                self._prints[key] = fingerprints(config)
             except FileNotFoundError:
-                self._prints[told] = None
-        return self._prints[told]
+                self._prints[key] = None
+        return self._prints[key]
 
     def end(self) -> None:
-        """Forget the folders of ``--again``: all its runs are trained."""
+        """Forget the folders of retrained runs: all of them are trained."""
         if self._again:
             self._again.end()
 
@@ -76,7 +76,7 @@ def _record(planned: RunSpec, reasons: Sequence[str]) -> Record:
     if run.is_finished or not reasons:
         return record_of(run)
     reason = next((reason for reason in reasons if str(planned.folder) in reason), reasons[0])
-    console.say(f"{planned.name} diverged and is recorded as diverged; --again retrains it. {reason}")
+    console.say(f"{planned.name} diverged and is recorded as diverged. again=True retrains it. {reason}")
     return diverged_record(run, reason)
 
 
@@ -87,14 +87,12 @@ class _Again:
         self._path, self._used = path, set[str]()
         self._folders = self._there()
         if done := sum(Run(path.parent / name).is_finished for name in self._folders.values()):
-            console.say(
-                f"Resuming --again: {check.amount(done, 'run')} retrained already. Delete {path} to start over."
-            )
+            console.say(f"Resuming: {check.amount(done, 'run')} retrained already. Delete {path} to start over.")
 
     def _there(self) -> Mapping[str, str]:
         folders = read_json(self._path) if self._path.is_file() else {}
         if not isinstance(folders, dict):
-            check.fail(str(self._path), "the list of runs that --again retrains", "another file: move it away")
+            raise ValueError(f"{self._path} is not a list of retrained runs. Move it elsewhere.")
         return folders
 
     def folder(self, key: str, folder: Path, there: Prints) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rectifier._base import check
@@ -21,24 +21,24 @@ RULE_WORDS = {
 """Headings of the decision rules; the paper uses argmax."""
 
 
-def table(beside: str = "paper") -> Show:
+def table(reference: str = "paper") -> Show:
     """Show the cells in rows and columns under each decision rule, with gains below the rows that have any.
 
-    ``beside`` names the numbers of the cells' ``paper``, which are shown next to ours under argmax.
+    ``reference`` names the numbers of the cells' ``paper``, which are shown next to ours under argmax.
     """
 
     def show(result: ExperimentResult) -> str:
-        return "\n\n".join(cells_under(result, rule, beside if rule == "argmax" else None) for rule in RULE_WORDS)
+        return "\n\n".join(cells_under(result, rule, reference if rule == "argmax" else None) for rule in RULE_WORDS)
 
     return show
 
 
-def cells_under(result: ExperimentResult, rule: str, beside: str | None) -> str:
+def cells_under(result: ExperimentResult, rule: str, reference: str | None) -> str:
     """Return the table of one decision rule with its heading."""
     cells = result.experiment.cells
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    width = 1 if beside is None else 2  # ours alone, or ours and the paper's
-    pairs = [(column or "ours", f"{column} {beside}".strip()) for column in columns]
+    width = 1 if reference is None else 2  # ours alone, or ours and the paper's
+    pairs = [(column or "ours", f"{column} {reference}".strip()) for column in columns]
     heads = ["class-balanced accuracy, %", *(head for pair in pairs for head in pair[:width])]
     lines = []
     for row in dict.fromkeys(cell.row for cell in cells):
@@ -94,15 +94,10 @@ def _column_summary(result: ExperimentResult, column: str) -> str:
         return f"{place}, the baseline"
     others = [(base, base.row), *((one, f'"{one.row}"') for one in result.controls(best))]
     gains = [(result.gain_over(best, one, PREFERRED, result.experiment.metric), name) for one, name in others]
-    told = [f"{gain_text(gain)} over {other}" for gain, other in gains if gain_text(gain)]
+    facts = [f"{gain_text(gain)} over {other}" for gain, other in gains if gain_text(gain)]
     lost = [seed for *where, seed in result.diverged if where in ([best.row, column], [base.row, column])]
-    told += [f"{check.amount(len(lost), 'run')} diverged"] if lost else []
-    return f"{place} {', '.join(told)}" if told else ""
-
-
-def with_papers(ours: Iterable[str], papers: Iterable[str], rule: str) -> list[str]:
-    """Return each of our texts followed by the paper's, which is empty except under argmax."""
-    return [text for pair in zip(ours, papers, strict=True) for text in (pair[0], pair[1] * (rule == "argmax"))]
+    facts += [f"{check.amount(len(lost), 'run')} diverged"] if lost else []
+    return f"{place} {', '.join(facts)}" if facts else ""
 
 
 def spread(found: Mapping[str, Any], signed: bool = False) -> str:

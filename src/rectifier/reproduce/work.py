@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from rectifier.data.sources import MissingDataError
 from rectifier.reproduce import runs
 from rectifier.reproduce.experiment import PICTURES, Cell, Context, Experiment, Settings, Where
 from rectifier.reproduce.page import write_page
+from rectifier.reproduce.record_store import Place, RecordStore
 from rectifier.reproduce.records import Record, key_of, validation_score
 from rectifier.reproduce.result import ALL, ExperimentResult
-from rectifier.reproduce.store import Place, RecordStore
 from rectifier.reproduce.views import summary_line
 from rectifier.training.config import Config
 from rectifier.training.run.folder import Run
@@ -65,7 +65,7 @@ def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str
     for text in only:
         if not text or not any(text in texts for texts in found.values()):
             listed = ", ".join(there) or "there are none"
-            check.fail("only", f"a part of a row or column ({listed})", repr(text))
+            check.fail("only", f"text that occurs in a row or column name ({listed})", repr(text))
     return found
 
 
@@ -80,7 +80,7 @@ def reproduce(name: str, experiment: Experiment, request: Request) -> Experiment
     """Train missing runs, write ``NAME.json``, and render ``NAME.md`` with the paper's numbers next to ours."""
     only_what_each_has({name: experiment}, request.only)
     if request.quick and experiment.cells and not experiment.quick:
-        raise ValueError(f"{name} has no small version: the experiment has no settings quick=....")
+        raise ValueError(f"{name} has no small version: the experiment defines no `quick` settings.")
     return _Work(name, experiment, request).done()
 
 
@@ -106,6 +106,7 @@ class _Work:
         )
         self._recipes: dict[str, dict[str, Any]] = {}
         self._chosen: dict[Where, dict[str, Any]] = {}
+        self._configs: dict[tuple[str, str, int, str], Config] = {}
         self._seeds = range(request.seeds or experiment.seeds_of(request.quick))
 
     def done(self) -> ExperimentResult:
@@ -145,7 +146,7 @@ class _Work:
                 try:
                     self._config(cell, 0, values)
                 except (ValueError, TypeError) as error:
-                    check.fail(f"cell {cell.name!r} of {self._name}", "trainable", error)
+                    raise ValueError(f"Cell {cell.name!r} of {self._name} cannot be trained: {error}") from error
 
     def _choose(self, train: bool = True) -> None:
         """Choose on validation: first the recipe of each column, then the settings of each cell.
@@ -185,8 +186,11 @@ class _Work:
     def _config(self, cell: Cell, seed: int, chosen: Settings | None = None) -> Config:
         chosen = self._chosen.get((cell.row, cell.column), {}) if chosen is None else chosen
         more = {**self._recipes.get(cell.column, {}), **chosen}
-        config = self._experiment.config(cell, quick=self._request.quick, more=more)
-        return replace(config.with_settings(self._request.settings), seed=seed).anchored()
+        key = (cell.row, cell.column, seed, repr(more))
+        if key not in self._configs:  # a config is checked when it is built, which takes longer than to look it up
+            config = self._experiment.config(cell, quick=self._request.quick, more=more)
+            self._configs[key] = config.with_settings({**self._request.settings, "seed": seed}).anchored()
+        return self._configs[key]
 
     def _is_settled(self, cell: Cell) -> bool:
         """Return whether all settings are chosen; a run with default settings is not a run of the cell."""
@@ -241,8 +245,8 @@ class _Work:
                 self._store.forget(key)
                 unlike += 1
         if unlike:
-            told = "used other images, labels or splits than those here. They no longer count and are retrained"
-            console.say(f"{check.amount(unlike, 'recorded run')} {told}.")
+            words = "used other images, labels or splits than those here. They no longer count and are retrained"
+            console.say(f"{check.amount(unlike, 'recorded run')} {words}.")
 
     # In addition to scores.
 
@@ -254,7 +258,7 @@ class _Work:
         if self._experiment.measure is None:
             return
         if self._request.only:
-            console.say("Measurements need all runs. Run without --only to measure.")
+            console.say("Measurements need all runs, so nothing is measured for a selection of cells.")
             return
         store, wanted = self._store, set(self._keys(self._seeds).values())
         measured, recorded = set(store.measured_in), set(self._keys(self._recorded_seeds()).values())

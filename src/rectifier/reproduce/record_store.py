@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rectifier._base import check
 from rectifier._base.files import read_json, write_json
 from rectifier.reproduce.records import LISTS, Record, is_record, placed, read_records, read_results, write_results
 
 Place = tuple[str, str, int]
 """Row, column and seed."""
 
-TRAINED_ANEW, OTHER_DATA = "trained anew", "other data"
+RETRAINED, OTHER_DATA = "trained anew", "other data"
+"""Why a record was replaced, as it is stored."""
+
 _MEASURED = ("found", "measured", "measured_apart")
 
 
@@ -52,7 +53,7 @@ class RecordStore:
         """Read all records, and return whether another process added or replaced any."""
         content = read_results(self.path) if self.path.is_file() else {}
         if not content and self.path.is_file():
-            check.fail(str(self.path), "the results of an experiment", "another file: move it away")
+            raise ValueError(f"{self.path} is not the result of an experiment. Move it elsewhere.")
         self._files = self._names()
         before, (self._own, self._replaced) = self._own, _merged(content, [_read_file(path) for path in self._files])
         self._own = {key: self._kept_of(one) for key, one in self._own.items()}
@@ -165,21 +166,21 @@ def _merged(content: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> t
     for record, reason in versions:  # except those retrained to the same scores
         seen = [one for one in replaced if one["key"] == record["key"]] + [own.get(record["key"], {})] * (not reason)
         if "test" in record and record["test"] not in [one.get("test") for one in seen]:
-            replaced.append({**record, "replaced": reason or TRAINED_ANEW})
+            replaced.append({**record, "replaced": reason or RETRAINED})
     return own, replaced
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     content = {"replaces": [], "replaced": None, **(found if isinstance(found := read_json(path), dict) else {})}
     if not is_record(content.get("record")):
-        check.fail(str(path), "the record of a run, as rectifier reproduce writes it", "another file: move it away")
+        raise ValueError(f"{path} is not a run record. Move it elsewhere.")
     return content
 
 
 def _mark(record: Mapping[str, Any]) -> str:
     """Return a hash that identifies a version of a record, whichever list it is in."""
-    told = {name: value for name, value in record.items() if name not in ("row", "column", "replaced")}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    content = {name: value for name, value in record.items() if name not in ("row", "column", "replaced")}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _is_scored(record: Record) -> bool:

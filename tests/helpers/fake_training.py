@@ -1,4 +1,4 @@
-"""Experiments that take a second, and a theatre that takes the place of training."""
+"""Small experiments, and a fake training that writes finished runs with given scores."""
 
 from __future__ import annotations
 
@@ -49,37 +49,40 @@ def content(folder: Path, name: str = "one") -> dict[str, Any]:
 
 
 class Count:
-    """What was trained: the configs of runs that were begun, and the folders of those that were gone on with."""
+    """Count trainings: the configs of started runs, and the folders of resumed runs."""
 
     def __init__(self) -> None:
-        self.begun: list[Config] = []
+        self.started: list[Config] = []
         self.resumed: list[Path] = []
 
     def seen(self) -> list[tuple[str, int]]:
-        """Return method and seed of the runs begun since this was last asked."""
-        found = [(config.method, config.seed) for config in self.begun]
-        self.begun.clear()
+        """Return method and seed of the runs started since the last call."""
+        found = [(config.method, config.seed) for config in self.started]
+        self.started.clear()
         return found
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """Let so many runs be trained; at the next one somebody presses Ctrl-C."""
-    begin, left = suite.train, [after]
+    """Raise KeyboardInterrupt after this many runs."""
+    train, left = suite.train, [after]
 
-    def impatient(config: Config, out: Path, **options: Any) -> Run:
+    def interrupted(config: Config, out: Path, **options: Any) -> Run:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        return begin(config, out, **options)
+        return train(config, out, **options)
 
-    monkeypatch.setattr(suite, "train", impatient)
+    monkeypatch.setattr(suite, "train", interrupted)
 
 
 Score = Callable[[Config], tuple[float, float]]
 
 
-class Theatre:
-    """Takes the place of training: writes finished runs whose scores on validation and test are told beforehand."""
+class FakeTraining:
+    """Replaces training: copies a finished run and sets its scores.
+
+    ``scores`` gives the validation and test score of a config.
+    """
 
     def __init__(self, template: Path) -> None:
         self.template = template
@@ -123,16 +126,16 @@ CHOOSING = replace(CRL, against=None, choose={"eta": ETAS})
 
 
 def by_eta(validation: dict[float, float], test: dict[float, float]) -> Score:
-    """Score runs by their eta; those without have half."""
+    """Score runs by their eta; 0 stands for runs without."""
     return lambda config: (validation[eta(config) or 0], test[eta(config) or 0])
 
 
-# Validation likes 0.5 best, test 0.1.
+# Eta 0.5 is best on validation, eta 0.1 on test.
 DIVIDED = by_eta({0: 0.5, 0.1: 0.3, 0.5: 0.8, 1.0: 0.6}, {0: 0.5, 0.1: 0.9, 0.5: 0.2, 1.0: 0.4})
 
 
 def write_table(folder: Path, colours: str) -> Path:
-    """Write an image for each letter, and a table that says which colour it has."""
+    """Write an image for each letter, and a table with its colour."""
     parts = ("train", "train", "validation", "test")
     rows = ["image,colour,split"]
     for i, colour in enumerate(colours):
@@ -178,7 +181,7 @@ def page(folder: Path) -> str:
 
 
 def stop_within(experiment: Experiment, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begin to train, and be stopped after some steps of the first run."""
+    """Train, and stop after a few steps of the first run."""
     with monkeypatch.context() as patch:
         patch.setattr(StopsAfter, "steps", 4)
         patch.setattr(fitting, "Interrupt", StopsAfter)
@@ -189,9 +192,9 @@ def stop_within(experiment: Experiment, folder: Path, monkeypatch: pytest.Monkey
 Diverging = Callable[[Config], bool]
 
 
-def let_diverge(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, which: Diverging) -> None:
+def let_diverge(fake: FakeTraining, monkeypatch: pytest.MonkeyPatch, which: Diverging) -> None:
     def train(config: Config, out: Path, **options: Any) -> Run:
-        run = theatre.train(config, out, **options)
+        run = fake.train(config, out, **options)
         if which(config):
             (out / "metrics.json").unlink()
             raise FloatingPointError(f"{out}: the loss is not finite")
@@ -203,21 +206,21 @@ def let_diverge(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, which: Diverg
 Elsewhere = Callable[[], Any]
 
 
-def meanwhile(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere) -> None:
-    """Let something happen elsewhere when the next run is trained."""
-    begun: list[Config] = []
+def meanwhile(fake: FakeTraining, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere) -> None:
+    """Call ``elsewhere`` when the next run is trained."""
+    started: list[Config] = []
 
     def train(config: Config, out: Path, **options: Any) -> Run:
-        begun.append(config)
-        if len(begun) == 1:
+        started.append(config)
+        if len(started) == 1:
             elsewhere()
-        return theatre.train(config, out, **options)
+        return fake.train(config, out, **options)
 
     monkeypatch.setattr(suite, "train", train)
 
 
 def recorded(experiment: Experiment, cell: Cell, seed: int = 0, **facts: Any) -> dict[str, Any]:
-    """Make the record of a run that was never trained; ``more`` are settings that may be chosen for it."""
+    """Make a record without training; ``more`` are settings chosen for the run."""
     config = replace(experiment.config(cell, quick=False, more=facts.pop("more", {})), seed=seed)
     known = {"key": key_of(config), "data": {"split_hash": "0123456789abcdef", "ratios": {}, "fingerprint": ""}}
     return {**made_record(random.Random(seed), seed), **known, **facts}
@@ -231,5 +234,5 @@ def publish(
 
 
 def without_data(folder: Path, **settings: Any) -> Request:
-    """Ask for the results of a folder where no images are."""
+    """Request results with a data folder that has no images."""
     return request(folder, settings={"data_root": str(folder)}, **settings)

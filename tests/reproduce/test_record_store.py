@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rectifier.reproduce.store import RecordStore
+from rectifier.reproduce.record_store import RecordStore
 
 FACTS = {"experiment": "one", "title": "A title", "headline": "", "chosen": [], "quick": False}
 
@@ -56,10 +56,10 @@ def test_a_stale_write_does_not_bring_back_what_was_retrained(tmp_path: Path) ->
     store.read()
     write(store, "a")
     stale = (tmp_path / "results" / "one.json").read_bytes()
-    anew = RecordStore(store.path, tmp_path / "records" / "one", quick=False, again=True)
-    anew.keep(record("a", "new"), scored=True)
-    anew.read()
-    write(anew, "a")
+    retrained = RecordStore(store.path, tmp_path / "records" / "one", quick=False, again=True)
+    retrained.keep(record("a", "new"), scored=True)
+    retrained.read()
+    write(retrained, "a")
     before = published(tmp_path)
     (tmp_path / "results" / "one.json").write_bytes(stale)  # by a process that had read before
     assert store.read()
@@ -120,5 +120,5 @@ def test_records_are_found_again_when_the_published_file_is_lost(tmp_path: Path)
 def test_a_damaged_file_is_named(tmp_path: Path, there: str) -> None:
     (tmp_path / "records" / "one").mkdir(parents=True)
     (tmp_path / "records" / "one" / "a-b.json").write_text(there)
-    with pytest.raises(ValueError, match=r"a-b\.json to be the record of a run"):
+    with pytest.raises(ValueError, match=r"a-b\.json is not a run record"):
         opened(tmp_path)
