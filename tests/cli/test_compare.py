@@ -162,8 +162,13 @@ def test_compare_of_runs_refuses_settings(shapes: Path, other: list[str]) -> Non
     assert f"Finished runs keep their settings. Remove {other[0]}, or the folders of the runs." in message
 
 
+def test_a_run_given_twice() -> None:
+    assert refuse("compare", "runs/a", "runs/b", "runs/a/") == "Error: runs/a is given twice.\n"
+
+
 def test_compare_ignores_the_data_root_of_the_environment(shapes: Path) -> None:
-    succeed("compare", shapes, "--json", env={"RECTIFIER_DATA": "elsewhere"})
+    result = succeed("compare", shapes, "--json", env={"RECTIFIER_DATA": "elsewhere"})
+    assert result.stdout == succeed("compare", shapes, "--json").stdout
 
 
 @pytest.mark.parametrize(
@@ -173,10 +178,20 @@ def test_compare_ignores_the_data_root_of_the_environment(shapes: Path) -> None:
         (["--out", "x"], "Give --data: a data set's name, a table or a folder."),
         (["--data", "digits", "--out", "x", "--methods", "ce,clr"], "Did you mean 'crl'?"),
         (["--data", "digits", "--out", "x", "--methods", "crl:ete=1"], "Did you mean 'eta'?"),
+        (
+            ["--data", "digits", "--out", "x", "--methods", "crl:eta=1,kappa=2"],
+            "No method 'kappa=2'. Separate",
+        ),
         (["--data", "digits", "--out", "x", "--methods", "crl:eta"], "KEY=VALUE, each once, with colons between"),
-        (["--data", "digits", "--out", "x", "--seeds", "0"], "at least one method and one seed"),
+        (["--data", "digits", "--out", "x", "--seeds", "0"], "--seeds must be at least 1."),
         (["--data", "digits", "--out", "x", "--methods", ","], "at least one method and one seed"),
     ],
 )
 def test_wrong_comparisons_train_nothing(options: list[str], message: str) -> None:
     assert message in refuse("compare", *MLP, *options)
+
+
+def test_a_method_given_twice_is_used_once() -> None:
+    options = ("--data", "digits", *MLP, "--epochs", "1", "--seeds", "1", "--methods", "ce,ce", "--out", "x")
+    assert "--methods names ce twice. It is used once.\n" in succeed("compare", *options).stderr
+    assert [run.name for run in Path("x/runs").iterdir()] == ["ce-seed0"]

@@ -25,7 +25,9 @@ def test_list_has_everything_there_is_to_choose_from() -> None:
     assert list(found["settings"]) == list(SETTINGS)
     assert all(about for entries in found.values() for about in entries.values())
     assert found["settings"]["epochs"].endswith("[30]")
-    assert "eta" in found["methods"]["crl"]
+    assert "[eta=0.01, alpha, kappa=25," in found["methods"]["crl"]
+    assert found["methods"]["crl-instance-relative"].endswith("[options as of crl]")
+    assert "depth=32" in found["networks"]["resnet32"]
 
     words = set(succeed("list").stdout.replace(",", " ").split())
     for names in found.values():

@@ -16,7 +16,7 @@ def test_predict_files_folders_and_tables(photos: Photos, tmp_path: Path) -> Non
     assert result.stdout == ""
     preferred = json.loads((photos.run / "metrics.json").read_text())["preferred_rule"]
     assert f"Decision rule: {preferred}, " in result.stderr
-    assert "predictions.csv: 83 images" in result.stderr
+    assert "predictions.csv: 83 images predicted.\n" in result.stderr
 
     text = Path("predictions.csv").read_text()
     assert text.splitlines()[0] == "image,colour,colour_probability,light,light_probability"
@@ -47,3 +47,13 @@ def test_predict_names_images_that_cannot_be_read(photos: Photos, tmp_path: Path
     first, second = rows_of(result.stdout)
     assert set(first.values()) == {"damaged.png", ""}
     assert "" not in second.values()
+
+    Path("out.csv").write_text("an earlier file")
+    result = succeed("predict", photos.run, "damaged.png", photos.images[0], "--out", "out.csv", "--accelerator", "cpu")
+    assert "out.csv: 1 image predicted, 1 unreadable (blank row). The earlier file is replaced." in result.stderr
+
+
+def test_predict_from_a_table_whose_images_are_elsewhere(photos: Photos, tmp_path: Path) -> None:
+    (tmp_path / "wanted.csv").write_text("image\n05.png\n")
+    message = refuse("predict", photos.run, "wanted.csv", "--accelerator", "cpu")
+    assert "Add --images DIR, the folder that the paths of a table start from." in message

@@ -281,12 +281,17 @@ def test_resume_refuses_other_options(shapes: Path, other: list[str]) -> None:
 
 
 def test_resume_ignores_the_data_root_of_the_environment(shapes: Path) -> None:
-    succeed("train", "--resume", shapes, env={"RECTIFIER_DATA": "elsewhere"})
+    before = contents(shapes)
+    result = succeed("train", "--resume", shapes, env={"RECTIFIER_DATA": "elsewhere"})
+    assert f"Run: {shapes}" in result.stderr.replace("\n", "")
+    assert contents(shapes) == before
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--data", "digits", "--method", "crl:eta=0.5,kappa=2", "--out", "run"], "with colons: crl:eta=0.5:kappa=2."),
+        (["--data", "cifar100", "--out", "run"], "Options of the reader: --images DIR, --set data.NAME=VALUE."),
         (["--data", "digits", "--method", "clr", "--out", "run"], "Did you mean 'crl'?"),
         (["--data", "digits", "--network", "mpl", "--out", "run"], "Did you mean 'mlp'?"),
         (["--data", "digitz", "--out", "run"], "Did you mean 'digits'?"),
@@ -295,7 +300,7 @@ def test_resume_ignores_the_data_root_of_the_environment(shapes: Path) -> None:
         (["--preset", "digits", "--config", "c.json", "--out", "run"], "Give either --preset or --config, not both."),
         (["--preset", "digit", "--out", "run"], "Did you mean 'digits'?"),
         (["--config", "c.json", "--out", "run"], "c.json"),
-        (["--resume", "run"], "Expected run to be"),
+        (["--resume", "run"], "run does not exist."),
         (["--data", "digits", "--images", "here", "--out", "run"], "images"),
     ],
 )
@@ -306,8 +311,7 @@ def test_wrong_commands_train_nothing(arguments: list[str], message: str) -> Non
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     message = refuse("train", "--data", "digits", "--network", "mlp", "--accelerator", "cuda", "--out", "run")
-    assert "accelerator" in message
-    assert "cuda" in message
+    assert "This machine has no CUDA GPU. Use --accelerator cpu." in message
 
 
 def test_the_folder_of_another_run_is_refused(shapes: Path) -> None:

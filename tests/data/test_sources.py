@@ -89,9 +89,7 @@ class TestNames:
             assert source.about
             assert all(option.isidentifier() for option in reader_options(source.read))
             if source.on_disk:
-                with pytest.raises(
-                    FileNotFoundError, match=f"^Expected {tmp_path}/.* but got nothing there.*({get_it})"
-                ):
+                with pytest.raises(FileNotFoundError, match=f"^Neither {tmp_path}/.* exists. .*({get_it})"):
                     open_data(name, root=tmp_path)
 
 

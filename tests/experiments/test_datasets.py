@@ -82,7 +82,7 @@ def test_data_that_is_not_here_is_listed(tmp_path: Path) -> None:
     text = page(result)
     for spec in result.found["not_here"]:
         assert f"| {spec}: missing |" in text
-        assert f"- **{spec}**: Expected DATA_ROOT/" in text
+        assert f"- **{spec}**: Neither DATA_ROOT/" in text
     assert str(tmp_path) not in text + (result.folder / "imbalance.json").read_text()
     assert "| paper | 202,599 | 162,770 |  | 19,867 | 40 | 2 | 3,713 to 135,779 | 1 : 43 |" in text
 
@@ -109,7 +109,7 @@ def test_available_data_is_next_to_the_papers(tmp_path: Path) -> None:
 def test_distributions_need_no_data(tmp_path: Path) -> None:
     result = run("distributions", tmp_path, settings={"data_root": str(tmp_path / "none")})
     assert not (result.folder / "distributions.png").exists()
-    assert page(result).count("nothing there") == 3  # data sets made from CIFAR-100 share one message
+    assert page(result).count("Neither ") == 3  # data sets made from CIFAR-100 share one message
 
 
 def test_distributions_of_what_is_here(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_encode_gives_targets() -> None:
             "classes of label 'a' to be all different, but got 'x' twice",
         ),
         (lambda: LabelSpace.from_names({"a": "xy"}), "classes of label 'a' to be a list of names"),
-        (lambda: LabelSpace.from_names({"a": []}), "label 'a' to be of at least one class"),
+        (lambda: LabelSpace.from_names({"a": []}), "Label 'a' has no classes"),
         (lambda: LabelSpace(("a", "a"), (("x",), ("y",))), "label names to be all different, but got 'a' twice"),
         (lambda: LabelSpace(("a",), ()), "one list for each of the 1 labels, but got 0"),
         (lambda: LabelSpace.infer({"a": [None, ""]}), "column 'a' to be a label with at least one value"),

@@ -84,9 +84,9 @@ def test_methods_go_together() -> None:
         ("hog-knn+crl", "hog-knn, which trains no network, and crl"),
         ("svm+crt", "svm, which decides without the classifier, and crt"),
         ("crl+dcl", "both set a rectification"),
-        ("crl+crl", "of different methods"),
-        ("crl+", "one of 'ce'"),
-        ("crl+focl", r"one of .* 'focl'.*Did you mean 'focal'"),
+        ("crl+crl", r"crl\+crl names crl twice"),
+        ("crl+", r"A method is missing after \+ in 'crl\+'"),
+        ("crl+focl", r"No method 'focl'\. Did you mean 'focal'"),
     ],
 )
 def test_methods_that_do_not_go_together(name: str, message: str) -> None:
@@ -126,7 +126,7 @@ def test_every_method_says_what_it_is(name: str) -> None:
 
 
 def test_a_misspelt_method() -> None:
-    with pytest.raises(ValueError, match=r"method to be one of 'ce', 'crl'.*Did you mean 'over-sampling'"):
+    with pytest.raises(ValueError, match=r"No method 'oversampling'\. Did you mean 'over-sampling'\? METHODS"):
         find_method("oversampling")
 
 
@@ -172,7 +172,7 @@ def test_the_page_on_methods_names_all_of_them() -> None:
         ({"method": "crl", "alpha": "abc"}, "alpha to be a number, or one for each label, but got 'abc'"),
     ],
 )
-def test_what_cannot_be_is_told_before_training(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_refused_early(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         train(Config("digits").with_settings({"network": "mlp", "accelerator": "cpu", **settings}), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""The batched head beside its slow twin: a loop over labels of nn.Linear layers with the same weights."""
+"""The batched head and its slow twin: a loop over labels of nn.Linear layers with the same weights."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_weights_are_drawn_as_those_of_single_linear_layers(hidden: tuple[int, .
         assert mine.mean().abs() < 4 * mine.std() / len(mine) ** 0.5
 
 
-def test_reset_draws_everything_anew_within_the_same_bounds() -> None:
+def test_reset_redraws_everything_within_the_same_bounds() -> None:
     head = MultiLabelHead(20, [2, 3], hidden=(8, 5))
     with torch.no_grad():
         for parameter in head.parameters():

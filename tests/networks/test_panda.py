@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oracles import part_by_part
-from rectifier.networks.panda import PARTS, panda
+from rectifier.networks.panda import REGIONS, panda
 from rectifier.networks.registry import build_network
 
 
@@ -23,13 +23,13 @@ def windows_by_hand(parts: str, height: int, width: int) -> list[tuple[int, int,
         return [(*row, *columns) for row in rows for columns in ((0, width // 2), (width // 2, width))] + [whole]
     found = []
     for name in ("eyes", "nose", "mouth", "hair", "chin"):
-        top, left, bottom, right = PARTS["face"][name]
+        top, left, bottom, right = REGIONS["face"][name]
         found.append((round(top * height), round(bottom * height), round(left * width), round(right * width)))
     return [*found, whole]
 
 
 @pytest.mark.parametrize("side", [16, 24, 40])
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("parts", REGIONS)
 def test_features_and_gradients_equal_one_network_after_another(parts: str, side: int) -> None:
     trunk = small(parts, side=side).trunk
     images = torch.randn(3, 3, 40, 33, dtype=torch.float64)
@@ -46,7 +46,7 @@ def test_features_and_gradients_equal_one_network_after_another(parts: str, side
     torch.testing.assert_close(ours, torch.autograd.grad(expected.square().sum(), wanted))
 
 
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("parts", REGIONS)
 def test_a_pixel_is_seen_by_the_parts_around_it_alone(parts: str) -> None:
     trunk = small(parts).trunk.eval()
     images = torch.randn(8, 3, 40, 33, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -74,7 +74,7 @@ def test_the_parts_of_a_grid_lie_side_by_side_and_cover_the_image() -> None:
 def test_eyes_and_mouth_of_celeba_are_in_their_windows() -> None:
     # In the aligned images, 218 x 178, the eyes are near row 111, columns 69 and 108, and the mouth's corners near
     # row 152, columns 73 and 106.
-    names = list(PARTS["face"])
+    names = list(REGIONS["face"])
     windows = dict(zip(names, panda([2], (218, 178, 3)).trunk.windows, strict=True))
 
     def within(name: str, row: int, column: int) -> bool:

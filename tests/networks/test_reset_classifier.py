@@ -1,4 +1,4 @@
-"""Drawing the classifier anew: as at birth, and nothing else."""
+"""Resetting the classifier: it is drawn like a new one, and nothing else changes."""
 
 from __future__ import annotations
 

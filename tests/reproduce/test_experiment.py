@@ -71,9 +71,9 @@ def test_the_folder_here_comes_before_the_checkouts(tmp_path: Path, monkeypatch:
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"Expected experiment to be one of .*'celeba'.*Did you mean 'celeba'"):
+    with pytest.raises(ValueError, match=r"No experiment 'celebA'\. Did you mean 'celeba'"):
         load("celebA")
-    with pytest.raises(ValueError, match="but got 'paper'"):
+    with pytest.raises(ValueError, match="No experiment 'paper'"):
         load("paper")
 
 
@@ -106,9 +106,7 @@ def test_a_file_that_is_broken_is_named_with_what_is_wrong(tmp_path: Path, body:
 def test_a_folder_that_has_no_experiments(tmp_path: Path, made: str) -> None:
     if made != "nothing":
         (tmp_path / "gone").mkdir()
-    with pytest.raises(
-        FileNotFoundError, match=r"Expected .*gone to be the folder of the experiments, but got nothing"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"gone contains no experiments"):
         find_experiments(tmp_path / "gone")
 
 

@@ -1,6 +1,6 @@
 """Error sentences, and the argument checks that several rooms share.
 
-Every message has one form: *Expected X to be ..., but got ...*. It names the label, row or option, and the nearest
+Most messages have one form: *Expected X to be ..., but got ...*. They name the label, row or option, and the nearest
 valid name where one is misspelt. Wrong values raise ``ValueError``, wrong types ``TypeError``.
 
 A check of an option returns its complaint, or None. ``raise_all`` raises all complaints of a call together.
@@ -27,9 +27,9 @@ def sentence(what: str, wanted: str, got: object) -> str:
     return f"Expected {what} to be {wanted}, but got {got}."
 
 
-def no_file(what: str, wanted: str, hint: str) -> NoReturn:
+def no_file(what: object, hint: str = "") -> NoReturn:
     """Raise ``FileNotFoundError`` for a missing file or folder, with a hint where to get it."""
-    raise FileNotFoundError(f"{sentence(what, wanted, 'nothing there')} {hint}".rstrip())
+    raise FileNotFoundError(f"{what} does not exist. {hint}".rstrip())
 
 
 def amount(count: int, noun: str) -> str:
@@ -73,8 +73,10 @@ def that(what: str, value: object, wanted: str, ok: bool) -> str | None:
     return None if ok else sentence(what, wanted, repr(value))
 
 
-def choice(what: str, value: object, valid: Sequence[str]) -> str | None:
-    """Return the complaint about an option that takes one of a few names."""
+def choice(what: str, value: object, valid: Sequence[str], listed_by: str = "") -> str | None:
+    """Return the complaint about an option that takes one of some names; ``listed_by`` holds them if they are many."""
+    if listed_by and value not in valid:
+        return f"No {what} {value!r}.{nearest(value, valid)} {listed_by} lists them."
     complaint = that(what, value, f"one of {', '.join(map(repr, valid))}", value in valid)
     return complaint and complaint + nearest(value, valid)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import typer
 from typer import Option
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import rectifier
 from rectifier._base import console
@@ -20,12 +21,43 @@ from rectifier._base import console
 VERBS = ["demo", "profile", "train", "evaluate", "compare", "predict", "reproduce", "list", "store"]
 USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
+# Python messages name arguments and objects. The user of the command line types something else.
+WORDS = {
+    "METHODS lists them": "`rectifier list methods` shows all",
+    "NETWORKS lists them": "`rectifier list networks` shows all",
+    "find_experiments() lists them": "`rectifier reproduce` shows all",
+    "Use accelerator='cpu'": "Use --accelerator cpu",
+    "Expected root to be": "Expected --images to be",
+    "Paths in a table start from the table's folder, or from root.": "Add --images DIR, the folder that the paths of a"
+    " table start from.",
+}
+_READER = dict.fromkeys(("train", "compare"), "data.") | dict.fromkeys(("profile", "store"), "")
 
-class _Verbs(TyperGroup):
+
+class _PlainFlags:
+    """Show flags without the type that typer adds to them in the help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            each.metavar = "" if getattr(each, "is_flag", False) else each.metavar
+        return params
+
+
+class Verb(_PlainFlags, TyperCommand):
+    """One command."""
+
+
+class _Verbs(_PlainFlags, TyperGroup):
     """The verbs. Their errors become one message on stderr and exit code 2, without a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=VERBS.index)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] == "resume":
+            ctx.fail("No such command 'resume'. Resume with: rectifier train --resume RUN.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -33,12 +65,24 @@ class _Verbs(TyperGroup):
         except KeyboardInterrupt:
             console.say("Interrupted. Finished work is saved; run the same command again to continue.")
             raise typer.Exit(130) from None
+        except typer.BadParameter as error:
+            if found := getattr(error.__cause__, "errors", None):  # pydantic's sentence does not name the value
+                kind = "an integer" if "integer" in error.message else "a number"
+                error.message = f"Expected {kind}, but got {found()[0]['input']!r}."
+            raise
         except USER_ERRORS as error:
             # Closing the pipe, as `| head` does, is not an error of the user; the library ends quietly then.
             if ctx.params["traceback"] or isinstance(error, BrokenPipeError):
                 raise
+            if ctx.invoked_subcommand in _READER and _is_from_open_data(error):
+                more = _READER[ctx.invoked_subcommand]
+                error.add_note(f"Options of the reader: --images DIR, --set {more}NAME=VALUE.")
             _complain(error)
             raise typer.Exit(2) from None
+
+
+def _is_from_open_data(error: Exception) -> bool:
+    return any(frame.f_code.co_name == "open_data" for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _complain(error: Exception) -> None:
@@ -48,12 +92,14 @@ def _complain(error: Exception) -> None:
     message = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         message = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    for python, typed in WORDS.items():
+        message = message.replace(python, typed)
     lines = "\n".join([message, *getattr(error, "__notes__", ())])
     Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), lines), soft_wrap=True)
 
 
 def show(view: Any, result: Any = None, *, as_json: bool = False) -> None:
-    """Print a view of a result to stdout, or the result as JSON. A function that makes the view gets the width."""
+    """Print a view of a result to stdout, or the result as JSON. ``view`` may be a function of the screen's width."""
     from rich.console import Console
 
     screen = Console(highlight=False)

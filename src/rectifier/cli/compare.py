@@ -22,9 +22,9 @@ from rectifier.cli.app import require_choice, show, with_resume_hint
 )
 def compare(
     context: typer.Context,
-    runs: list[Path] | None = Argument(None, metavar="[RUN...]", help="Finished runs. Without any, runs are trained."),
+    runs: list[Path] | None = Argument(None, metavar="RUN", help="Finished runs. Without any, runs are trained."),
     out: Path | None = Option(None, metavar="DIR", help="Folder for runs, tables and figures."),
-    methods: str = Option("ce,crl", help="Methods, separated by commas, with options as in crl:eta=0.5."),
+    methods: str = Option("ce,crl", help="Methods, separated by commas, with options as in crl:eta=0.5:kappa=2."),
     seeds: int = Option(3, help="Number of seeds per method."),
     seed: int = Option(0, help="First seed."),
     resplit: bool = Option(False, "--resplit", help="Draw a new split for each seed."),
@@ -46,16 +46,22 @@ def compare(
     from rectifier.training.engine.devices import is_first_process
 
     require_choice("--rule", rule, COMPARED)
+    options.require_count("--seeds", seeds)
     if runs:
         kept = "Finished runs keep their settings. Remove {}, or the folders of the runs."
         options.refuse_others(context, "runs out baseline rule as_json every", kept)
+        if twice := [run for run in runs if runs.count(run) > 1]:
+            raise ValueError(f"{twice[0]} is given twice.")
         with with_resume_hint(*runs):
             result = compare_runs(runs, baseline)
     else:
         if out is None:
             raise ValueError("Give --out: a folder for runs, tables and figures. Or give the folders of finished runs.")
         first = options.build_config(given, preset, config, settings)
-        planned = suite.plan(first, split_methods(methods), range(seed, seed + seeds), out, resplit=resplit)
+        names = split_methods(methods)
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            console.say(f"--methods names {name} twice. It is used once.")
+        planned = suite.plan(first, names, range(seed, seed + seeds), out, resplit=resplit)
         with with_resume_hint():
             found = suite.train_missing(planned, together)
         if not is_first_process():
@@ -71,7 +77,10 @@ def split_methods(given: str) -> list[str]:
     ['ce', 'lmle:margins=0.1,0.2:rounds=2']
     """
     names = re.split(r",(?!\s*[-+.\d]+(?:e[-+]?\d+)?\s*(?:[:,]|$))", given)
-    return [name.strip() for name in names if name.strip()]
+    found = [name.strip() for name in names if name.strip()]
+    if wrong := [name for name in found if "=" in name.partition(":")[0]]:
+        raise ValueError(f"No method {wrong[0]!r}. Separate the options of a method with colons: crl:eta=0.5:kappa=2.")
+    return found
 
 
 def show_comparison(result: Any, out: Path | None, as_json: bool, every: bool, rule: str) -> None:

@@ -8,7 +8,7 @@ from typer import Option
 
 from rectifier.cli.app import show, with_resume_hint
 from rectifier.cli.compare import show_comparison
-from rectifier.cli.options import verb
+from rectifier.cli.options import require_count, verb
 
 SEEDS = 3
 METHODS = ("ce", "crl:eta=0.5", "over-sampling", "cost-sensitive")
@@ -36,6 +36,7 @@ def demo(
     from rectifier.training import many as suite
     from rectifier.training.presets import preset
 
+    require_count("--seeds", seeds)
     torch.set_num_threads(1)  # a network this small is no faster with a second thread
     planned = suite.plan(preset("digits"), METHODS, seeds, out)
     with with_resume_hint():

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 from typer import Argument
 
 from rectifier.cli.app import require_choice, show
 from rectifier.cli.options import AsJson, verb
 from rectifier.training.settings import SETTINGS
 
+if TYPE_CHECKING:
+    from rectifier.methods import Method
+
 KINDS = ("methods", "networks", "data", "presets", "settings")
 
 
 @verb("list methods")
 def list_(
-    kind: str | None = Argument(None, metavar="[KIND]", help=f"One of {', '.join(KINDS)}. \\[default: all]"),
+    kind: str | None = Argument(None, metavar="KIND", help=f"One of {', '.join(KINDS)}. \\[default: all]"),
     as_json: AsJson = False,
 ) -> None:
-    """List methods, networks, data sets, presets and settings, with their options and defaults."""
+    """List methods, networks, data sets, presets and settings, with their options."""
     from rich.console import Group
     from rich.text import Text
 
@@ -45,13 +52,30 @@ def _entries(kind: str) -> dict[str, str]:
     from rectifier.training.presets import PRESETS
 
     if kind == "methods":
-        return {name: _with(method.about, ", ".join(method.options)) for name, method in METHODS.items()}
+        return {name: _with(one.about, _method_options(one)) for name, one in METHODS.items()}
     if kind == "networks":
-        own = {name: _with(network.about, ", ".join(network_options(name))) for name, network in NETWORKS.items()}
+        own = {name: _with(one.about, _defaults(network_options(name), one.build)) for name, one in NETWORKS.items()}
         return {**own, "timm:NAME, torchvision:NAME": "any network of these libraries, if installed"}
     if kind == "data":
-        return {name: _with(source.about, ", ".join(source_options(name))) for name, source in SOURCES.items()}
+        return {name: _with(one.about, _defaults(source_options(name), one.read)) for name, one in SOURCES.items()}
     return {name: preset.about for name, preset in PRESETS.items()}
+
+
+def _method_options(method: Method) -> str:
+    from rectifier.losses import Design
+    from rectifier.methods import METHODS
+
+    if method is not METHODS["crl"] and method.options == METHODS["crl"].options:
+        return "options as of crl"
+    builders = [Design] if method.rectification else []
+    return _defaults(method.options, *builders, *(part.build for part in method.parts.values()))
+
+
+def _defaults(options: Sequence[str], *builders: Callable[..., Any]) -> str:
+    """Return the options, with those defaults that the signatures of the builders state."""
+    parameters = [p for build in builders for p in inspect.signature(build).parameters.values()]
+    known = {p.name: f"{p.name}={p.default}" for p in parameters if p.default is not None and p.default is not p.empty}
+    return ", ".join(known.get(name, name) for name in options)
 
 
 def _with(about: str, bracketed: str) -> str:

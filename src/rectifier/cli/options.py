@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from rectifier.cli.app import app
+from rectifier.cli.app import Verb, app
 from rectifier.training.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def verb(
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
         )
         command.__annotations__ = {each.name: each.annotation for each in parameters}
-        return app.command(command.__name__.strip("_"), epilog=epilog)(command)
+        return app.command(command.__name__.strip("_"), cls=Verb, epilog=epilog)(command)
 
     return added
 
@@ -77,6 +77,12 @@ def refuse_others(context: typer.Context, allowed: str, message: str) -> None:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name not in allowed.split() and source is not None and source.name == "COMMANDLINE":
             raise ValueError(message.format(parameter.opts[0]))
+
+
+def require_count(option: str, number: int | None) -> None:
+    """Refuse a number below 1."""
+    if number is not None and number < 1:
+        raise ValueError(f"{option} must be at least 1.")
 
 
 def build_config(given: dict[str, Any], preset: str | None, file: Path | None, settings: list[str] | None) -> Config:

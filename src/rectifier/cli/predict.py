@@ -18,7 +18,7 @@ from rectifier.training.settings import SETTINGS
 def predict(
     run: RunFolder,
     images: Annotated[
-        list[str], Argument(metavar="IMAGE...", help="Images, folders of images, or tables of image paths.")
+        list[str], Argument(metavar="IMAGE", help="Images, folders of images, or tables of image paths.")
     ],
     out: Path | None = Option(None, metavar="FILE", help="CSV file to write. \\[default: stdout]"),
     rule: str | None = Option(None, help="Decision rule: argmax, prior or tuned. \\[default: the best on validation]"),
@@ -28,6 +28,7 @@ def predict(
     accelerator: str = Option("auto", help=SETTINGS["accelerator"].help),
 ) -> None:
     """Predict the labels of new images: a table of classes and probabilities."""
+    from rectifier._base import check
     from rectifier.training.predict import check_writable, predict_images
 
     if out is not None:
@@ -42,5 +43,8 @@ def predict(
     if out is None:
         typer.echo(table.text(), nl=False)
     else:
+        replaced = " The earlier file is replaced." if out.exists() else ""
         table.write(out)
-        console.say(f"{out}: {len(table.images):,} images")
+        bad = len(table.unreadable)
+        rows = f", {bad:,} unreadable (blank {'row' if bad == 1 else 'rows'})" if bad else ""
+        console.say(f"{out}: {check.amount(len(table.images) - bad, 'image')} predicted{rows}.{replaced}")

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from rectifier._base import console
 from rectifier.cli.app import show as display
 from rectifier.cli.app import with_resume_hint
-from rectifier.cli.options import Together, verb
+from rectifier.cli.options import Together, require_count, verb
 
 if TYPE_CHECKING:
     from rectifier.reproduce.experiment import Experiment
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @verb(
-    "reproduce[/] lists the experiments[bold]",
     "reproduce celeba --quick",
     "reproduce cifar100-imbalanced --data-root data",
     settings=("data_root", "accelerator", "step"),
@@ -47,7 +46,6 @@ def reproduce(
     **given: Any,
 ) -> None:
     """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""
-    from rectifier._base import check
     from rectifier.report.layout import bare_table
     from rectifier.reproduce import find_experiments, load_experiment
     from rectifier.reproduce.work import Request
@@ -66,12 +64,14 @@ def reproduce(
             table.add_row(name, experiment.title, experiment.source)
         display(table)
         return
-    numbers = {"--seeds": seeds, "--together": together}
-    check.raise_all(check.count(option, number) for option, number in numbers.items() if number is not None)
+    require_count("--seeds", seeds)
+    require_count("--together", together)
     if show and again:
         raise ValueError("Give either --show or --again, not both: one trains nothing, the other everything.")
     chosen = dict.fromkeys([*(name for name in names if name != "all"), *(there if "all" in names else ())])
     loaded = {name: load_experiment(name, experiments) for name in chosen}  # misspelt names fail before any training
+    if given["data_root"] and not (quick or show or Path(given["data_root"]).is_dir()):
+        raise ValueError(f"--data-root {given['data_root']} does not exist.")
     root = given["data_root"] or os.environ.get("RECTIFIER_DATA")
     settings = given | {"accelerator": given["accelerator"] or "auto", "data_root": root}
     request = Request(
@@ -86,8 +86,6 @@ def reproduce(
         experiments=experiments,
     )
     _reproduce_each(loaded, request, only or [])
-    if root and not (Path(root).is_dir() or quick or show):
-        console.say(f"--data-root {root} does not exist. No data from it was needed.")
 
 
 def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: list[str]) -> None:

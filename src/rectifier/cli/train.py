@@ -27,7 +27,7 @@ def train(
     config: options.ConfigFile = None,
     settings: options.Set = None,
     resume: Path | None = Option(None, metavar="RUN", help="Resume a stopped run with its settings, except --step."),
-    profile: bool = Option(False, "--profile", help="Measure the parts of a training step before training."),
+    profile: bool = Option(False, "--profile", help="Time each phase of a training step."),
     every: options.Every = False,
     **given: Any,
 ) -> None:

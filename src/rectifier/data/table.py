@@ -108,7 +108,7 @@ def _read_parquet(path: Path) -> TextTable:
     try:
         table = parquet.read_table(path)
     except FileNotFoundError:
-        check.no_file(str(path), "a Parquet table", "")
+        check.no_file(path)
     except (ArrowInvalid, OSError) as error:
         check.fail(str(path), "a Parquet table", f"another file ({error})")
     columns = {}
@@ -131,7 +131,7 @@ def _read_space(path: Path) -> LabelSpace:
     try:
         return LabelSpace.from_json(path)
     except FileNotFoundError:
-        check.no_file(str(path), "a label space in JSON", "")
+        check.no_file(path)
     except ValueError as error:
         check.fail(str(path), "a label space in JSON", f"another file ({error})")
 
@@ -161,7 +161,7 @@ def _image_paths(table: TextTable, column: str, root: Path) -> tuple[str, ...]:
     table.check_unique(paths)
     if not any((root / path).is_file() for path in paths[:1000]):
         hint = f"Set images to the folder that the paths start from, or image to the column of paths (now {column!r})."
-        raise FileNotFoundError(f"{root / paths[0]}, named in {table.place(0)} does not exist. {hint}")
+        check.no_file(f"{root / paths[0]}, named in {table.place(0)}", hint)
     return paths
 
 

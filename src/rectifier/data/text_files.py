@@ -49,7 +49,7 @@ def find_folder(root: Path, name: str, holds: str, hint: str) -> Path:
     for folder in (root / name, root):
         if (folder / holds).exists():
             return folder
-    check.no_file(f"{root / name / holds} or {root / holds}", "there", hint)
+    raise FileNotFoundError(f"Neither {root / name / holds} nor {root / holds} exists. {hint}")
 
 
 def numbered_lines(path: Path, hint: str = "") -> Lines:
@@ -57,7 +57,7 @@ def numbered_lines(path: Path, hint: str = "") -> Lines:
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        check.no_file(str(path), "a text file", hint)
+        check.no_file(path, hint)
     with file:
         for number, line in enumerate(file, start=1):
             try:
@@ -169,7 +169,7 @@ def _read_text(path: Path, given: str | None) -> str:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        check.no_file(str(path), "a text file", "")
+        check.no_file(path)
     if content.startswith(b"PK\3\4"):
         check.fail(str(path), "a text file", "a zip file, such as an Excel workbook; save it as CSV")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):  # what Excel calls Unicode text

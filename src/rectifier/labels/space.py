@@ -45,7 +45,7 @@ class LabelSpace:
         _no_duplicates("label names", self.names)
         for name, classes in zip(self.names, self.classes, strict=True):
             if not classes:
-                check.fail(f"label {name!r}", "of at least one class", "none")
+                raise ValueError(f"Label {name!r} has no classes.")
             _no_duplicates(f"classes of label {name!r}", classes)
 
     @classmethod

@@ -261,7 +261,9 @@ def find_method(name: str) -> Method:
     'threshold-adjustment'
     """
     names = str(name).split("+")
-    check.raise_all([check.choice("method", each, tuple(METHODS)) for each in names])
-    if len(set(names)) < len(names):
-        check.fail("method", "of different methods", repr(name))
+    if "" in names[1:]:
+        raise ValueError(f"A method is missing after + in {name!r}.")
+    check.raise_all([check.choice("method", each, tuple(METHODS), "METHODS") for each in names])
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise ValueError(f"{name} names {twice[0]} twice.")
     return METHODS[names[0]] if len(names) == 1 else joined(name, [(each, METHODS[each]) for each in names])

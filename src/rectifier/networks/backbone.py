@@ -65,8 +65,7 @@ def _from_torchvision(
 
 
 def _no_such_network(library: str, name: str, known: Sequence[str]) -> NoReturn:
-    problem = check.sentence(f"a network of {library}", "one that it lists", repr(name))
-    raise ValueError(problem + check.nearest(name, known))
+    raise ValueError(f"No network {name!r} in {library}.{check.nearest(name, known)}")
 
 
 LIBRARIES: dict[str, Callable[..., nn.Module]] = {"timm": _from_timm, "torchvision": _from_torchvision}
@@ -95,8 +94,8 @@ def _features(name: str, trunk: nn.Module, shape: Shape) -> int:
         with torch.no_grad():
             given = trunk.eval()(torch.zeros(1, channels, height, width))
     except (RuntimeError, AssertionError, ValueError) as error:
-        wanted = f"images that it can take, which {height} x {width} x {channels} are not"
-        raise ValueError(check.sentence(f"shape for {name}", wanted, f"its error: {error}")) from error
+        problem = f"{name} does not accept images of {height} x {width} x {channels}."
+        raise ValueError(f"{problem} Its error: {error}") from error
     finally:
         trunk.train(training)
     if not isinstance(given, Tensor) or given.dim() != 2:

@@ -15,7 +15,7 @@ from rectifier.networks.network import Network
 from rectifier.networks.options import Widths, check_options, image_shape
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
-PARTS = {
+REGIONS = {
     "face": {
         "eyes": (0.38, 0.20, 0.62, 0.80),
         "nose": (0.46, 0.32, 0.68, 0.68),
@@ -33,7 +33,7 @@ PARTS = {
         "whole": WHOLE,
     },
 }
-"""Top, left, bottom and right of each part, as shares of the image's height and width."""
+"""Top, left, bottom and right of each region, as shares of the image's height and width."""
 
 
 def panda(
@@ -69,7 +69,7 @@ def panda(
     torch.Size([2, 768])
     """
     own = [
-        check.choice("parts", parts, tuple(PARTS)),
+        check.choice("parts", parts, tuple(REGIONS)),
         check.that("side", side, "an integer, 16 or more", check.is_count(side) and side >= 16),
         check.count("maps", maps),
         check.count("features", features),
@@ -78,7 +78,7 @@ def panda(
     shape = height, width, channels = image_shape("panda", shape, 16)  # leaves the mouth, the flattest part, three rows
     windows = [
         (slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width)))
-        for top, left, bottom, right in PARTS[parts].values()
+        for top, left, bottom, right in REGIONS[parts].values()
     ]
     trunk = PANDA(channels, windows, side, maps, features)
     return Network(trunk, len(windows) * features, sizes, shape, branch=branch, dropout=dropout, classifier=classifier)

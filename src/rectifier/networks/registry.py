@@ -77,7 +77,8 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
     with seeded(seed):
         if colon and library in LIBRARIES:
             return backbone(library, model, sizes, shape, **options)
-        check.raise_all([check.choice("network", name, (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES)))])
+        known = (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES))
+        check.raise_all([check.choice("network", name, known, "NETWORKS")])
         build = NETWORKS[name].build
         check.options_of(name, options, network_options(name), TypeError)
         return build(sizes, shape, **options)

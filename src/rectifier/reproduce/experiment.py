@@ -240,14 +240,14 @@ def find_experiments(folder: Path | None = None) -> dict[str, Path]:
     near = [Path("experiments"), Path(rectifier.__file__).resolve().parents[2] / "experiments"]
     if folder and any(folder.glob("*.py")) and not (folder / "__init__.py").is_file():
         hint = "It may be empty, and makes the folder a package."
-        check.no_file(str(folder / "__init__.py"), "a file", hint)
+        check.no_file(folder / "__init__.py", hint)
     for place in [folder] if folder else near:
         if (place / "__init__.py").is_file():
             files = sorted(path for path in place.glob("*.py") if not path.stem.startswith("_"))
             if found := {path.stem.replace("_", "-"): path for path in files if _is_experiment(path)}:
                 return found
     where = folder or "./experiments or the checkout's experiments"
-    check.no_file(str(where), "the folder of the experiments", "It is part of the project's repository.")
+    raise FileNotFoundError(f"{where} contains no experiments. The project's repository has them.")
 
 
 def _is_experiment(path: Path) -> bool:
@@ -257,7 +257,7 @@ def _is_experiment(path: Path) -> bool:
 def load_experiment(name: str, folder: Path | None = None) -> Experiment:
     """Return the experiment of this name."""
     files = find_experiments(folder)
-    check.raise_all([check.choice("experiment", name, tuple(files))])
+    check.raise_all([check.choice("experiment", name, tuple(files), "find_experiments()")])
     path = files[name]
     try:
         found = importlib.import_module(f"{_package(path.parent.resolve())}.{path.stem}").EXPERIMENT

@@ -7,6 +7,7 @@ Overrides come as ``key=value``. A key is a setting, an option of the method, of
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Number
@@ -85,7 +86,7 @@ class Config(Settings):
     def from_file(cls, path: str | Path) -> Config:
         """Read a config from JSON: the ``config.json`` of a run, or one written by hand."""
         if not Path(path).is_file():
-            check.no_file(str(path), "a config as JSON", "Every run folder has one, config.json.")
+            check.no_file(f"The file {path}", "Every run folder has a config.json.")
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -178,7 +179,7 @@ def _check_network(config: Config) -> None:
     network = config.network
     if not isinstance(network, str) or network.startswith(("timm:", "torchvision:")):  # they check their own options
         return
-    check.raise_all([check.choice("network", network, (*NETWORKS, "timm:NAME", "torchvision:NAME"))])
+    check.raise_all([check.choice("network", network, (*NETWORKS, "timm:NAME", "torchvision:NAME"), "NETWORKS")])
     if isinstance(config.network_options, Mapping):
         check.options_of(f"network {network!r}", config.network_options, network_options(network))
 
@@ -189,9 +190,12 @@ def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> _unpacked({"method": "crl:eta=0.5", "epochs": 3})
     {'method.eta': '0.5', 'method': 'crl', 'epochs': 3}
     """
-    name, *options = str(settings.get("method", "")).split(":")
+    method = str(settings.get("method", ""))
+    name, *options = method.split(":")
     if not options:
         return dict(settings)
+    if (colons := re.sub(r",(?=\s*\w+\s*=)", ":", method)) != method:
+        raise ValueError(f"Separate the options of a method with colons: {colons}.")
     unpacked = {}
     for option in options:
         key, equals, value = option.partition("=")
@@ -217,7 +221,7 @@ def _owner(values: Mapping[str, Any], key: str) -> tuple[str, str]:
     taken = {name: options() for name, options in owners.items()}
     takers = [name for name, options in taken.items() if key in options]
     if len(takers) > 1:
-        raise ValueError(f"{key!r} has several owners. Write {' or '.join(f'{name}.{key}' for name in takers)}.")
+        raise ValueError(f"{key!r} is ambiguous. Write {' or '.join(f'{name}.{key}' for name in takers)}.")
     if not takers:
         where = f"neither a setting nor an option of {values['method']}, {network} or the data"
         known = [*SETTINGS, *(option for options in taken.values() for option in options)]

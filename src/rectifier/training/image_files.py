@@ -59,13 +59,13 @@ def find_images(given: Sequence[str | Path], root: str | Path | None, column: st
         check.fail("images", "at least one image, folder or table", "none")
     for path in listed:
         if not str(path).strip() or not Path(path).exists():
-            check.no_file(repr(str(path)), "an image, a folder of images or a table of them", "")
+            check.no_file(repr(str(path)))
     paths = [Path(path) for path in listed]
     if root is not None:
         if not any(map(_is_table, paths)):
             check.fail("root", "given only with a table", f"{root} without a table")
         if not Path(root).is_dir():
-            check.no_file(str(root), "the folder that a table's paths start from", "")
+            check.no_file(f"The folder {root}")
     return [image for path in paths for image in _images_at(path, root, column)]
 
 

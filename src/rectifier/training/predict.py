@@ -89,7 +89,7 @@ def check_writable(path: Path) -> None:
     if path.is_dir():
         check.fail(str(path), "a file to write", "a folder")
     if not path.parent.is_dir():
-        check.no_file(str(path.parent), "the folder to write to", "")
+        check.no_file(f"The folder {path.parent}")
 
 
 def predict_images(

@@ -73,7 +73,9 @@ class Settings:
     fit: Choice = _setting("How to resize images of another aspect ratio.", choices="stretch crop pad")
     unreadable: Choice = _setting("Skip damaged images, or raise an error.", choices="skip raise")
 
-    method: Name = _setting("Training method, with options as in crl:eta=0.5. See: rectifier list methods.", "crl")
+    method: Name = _setting(
+        "Training method, with options as in crl:eta=0.5:kappa=2. See: rectifier list methods.", "crl"
+    )
     method_options: Options = _setting("Options of the method, each as NAME=VALUE or method.NAME=VALUE.", dict)
     network: Name = _setting("Network to train. See: rectifier list networks.", "resnet32")
     network_options: Options = _setting("Options of the network, each as NAME=VALUE or network.NAME=VALUE.", dict)

@@ -79,7 +79,7 @@ def test_an_unknown_split(tmp_path: Path) -> None:
 def test_a_missing_partition(tmp_path: Path) -> None:
     path = fakes.write_celeba(tmp_path) / PARTITION
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=f"^Expected {path} to be a text file, but got nothing there. Get the"):
+    with pytest.raises(FileNotFoundError, match=f"^{path} does not exist. Get the"):
         celeba(tmp_path)
 
 

@@ -214,7 +214,7 @@ def test_wrong_options(tmp_path: Path, options: dict[str, Any], message: str) ->
 @pytest.mark.parametrize("which", SETS)
 def test_an_absent_folder_says_where_to_get_it(tmp_path: Path, which: str) -> None:
     dashed = which.replace("cifar", "cifar-")
-    message = f"{tmp_path}/{dashed}.* to be the folder of {which}, but got nothing.*download=True.*{dashed}-python"
+    message = f"Neither {tmp_path}/{dashed}.* exists. Pass download=True.*{dashed}-python"
     with pytest.raises(FileNotFoundError, match=message):
         SETS[which][0](tmp_path)
 

@@ -34,7 +34,7 @@ def test_a_missing_file_is_named(tmp_path: Path, which: str, layout: str, file: 
     read, write, _ = SETS[which]
     path = write(tmp_path, layout) / file
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=f"^Expected {path} to be .*, but got nothing there"):
+    with pytest.raises(FileNotFoundError, match=f"^{path} does not exist"):
         read(tmp_path, validation=1)
 
 

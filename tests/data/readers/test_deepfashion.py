@@ -93,7 +93,7 @@ def test_a_group_without_attributes(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path, file: str) -> None:
     path = fakes.write_deepfashion(tmp_path) / file
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=f"^Expected {path}.* to be .*, but got nothing there. Request the"):
+    with pytest.raises(FileNotFoundError, match=f"{path}.* (does not exist|exists). Request the"):
         deepfashion(tmp_path)
 
 

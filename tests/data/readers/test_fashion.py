@@ -158,7 +158,7 @@ def test_no_image_at_all(tmp_path: Path, images: str) -> None:
     shutil.rmtree(folder / "images")
     if images == "empty":
         (folder / "images").mkdir()
-    message = f"^Expected {folder}/images/1000.jpg to be an image of styles.csv, but got nothing there. Get 'Fashion"
+    message = f"^{folder}/images/1000.jpg, an image of styles.csv, does not exist. Get 'Fashion"
     with pytest.raises(FileNotFoundError, match=message):
         fashion(tmp_path)
 

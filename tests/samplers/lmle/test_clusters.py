@@ -85,7 +85,7 @@ def test_fitted_on_some_samples() -> None:
     assert whole.class_of.tolist() == found.class_of.tolist()
 
 
-def test_nobody_has_the_label() -> None:
+def test_no_sample_has_the_label() -> None:
     found = cluster(points(5), torch.full((5,), -1))
     assert found.centres.shape == (0, 3)
     assert found.class_of.dtype == torch.int64

@@ -45,7 +45,7 @@ def test_rounds_beyond_the_end_change_nothing(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("fitted_on", [None, 3])
 @pytest.mark.parametrize("numbers", [1, 100, 2**26])
 def test_every_group_is_clustered(fitted_on: int | None, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Points are nearest to their own centre, and centres are means, whoever is clustered beside them."""
+    """Points are nearest to their own centre, and centres are means, whatever else is clustered in the same call."""
     monkeypatch.setattr(kmeans, "NUMBERS", numbers)
     points = groups()
     found = k_means(points, CLUSTERS, Generator().manual_seed(0), fitted_on)
@@ -64,7 +64,7 @@ def test_groups_of_about_one_size_are_clustered_together() -> None:
 
 
 def test_centres_are_drawn_like_their_squared_distance() -> None:
-    """Of the points 0, 1 and 3: the first with equal chances; beside 0, the second is 1 or 3 with chances 1 and 9."""
+    """Of the points 0, 1 and 3: the first with equal chances; after 0, the second is 1 or 3 with chances 1 and 9."""
     same = [torch.tensor([[0.0], [1.0], [3.0]])] * 6_000
     drawn = kmeans._first_centres(Groups.join(same, [2] * len(same)), Generator().manual_seed(0)).squeeze(2)
     for point in (0, 1, 3):

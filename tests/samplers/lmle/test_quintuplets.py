@@ -136,7 +136,7 @@ def test_the_pool_holds_anchors_and_candidates_of_every_class_alike() -> None:
 
 
 def test_what_has_no_quintuplet_repeats_its_anchor() -> None:
-    """Label 0 has one class, label 1 nobody has, label 2 is as it should be."""
+    """Label 0 has one class, no sample has label 1, label 2 is as it should be."""
     targets = torch.stack([torch.zeros(60).long(), torch.full((60,), -1), torch.arange(60) % 2], 1)
     sampler = QuintupletSampler(targets, [2, 2, 2], quintuplets=7, batches=4)
     sampler.mine(torch.randn(60, 4, generator=Generator().manual_seed(0)))
@@ -160,10 +160,10 @@ def test_length_of_features_does_not_matter_and_the_features_do() -> None:
     assert (plans[0] == plans[2]).float().mean() < 0.9
 
 
-# Going on
+# Resuming
 
 
-def test_a_stopped_run_goes_on_exactly(tmp_path: Any) -> None:
+def test_a_stopped_run_resumes_exactly(tmp_path: Any) -> None:
     from safetensors.torch import load_file, save_file
 
     sampler = mined([2, 7, 3], 8, shared=False, samples=300, candidates=50, seed=3)

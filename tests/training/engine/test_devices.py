@@ -42,7 +42,7 @@ def options(**settings: Any) -> Options:
 @pytest.mark.parametrize("kind", ["cuda", "mps"])
 def test_a_gpu_asked_for_and_absent(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     with_gpus(monkeypatch, 0)
-    message = rf"accelerator to be one that this machine has, but got '{kind}'"
+    message = f"This machine has no {kind.upper()} GPU. Use accelerator='cpu'."
     for ask in (make_fabric, resolved_precision):
         with pytest.raises(ValueError, match=message):
             ask(options(accelerator=kind))

@@ -105,7 +105,9 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
 
 def test_opening_what_is_no_run(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
-        message = f"Expected {path} to be the folder of a run, with a config.json, but got nothing there."
+        message = (
+            f"{path} is not the folder of a run: it has no config.json." if path.exists() else f"{path} does not exist."
+        )
         with pytest.raises(FileNotFoundError, match=re.escape(message)):
             Run.open(path)
 

@@ -107,7 +107,7 @@ def test_a_class_whose_name_is_no_text(tmp_path: Path) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"absent\.safetensors to be saved predictions, but got nothing there"):
+    with pytest.raises(FileNotFoundError, match=r"absent\.safetensors does not exist"):
         Predictions.load(tmp_path / "absent.safetensors")
 
 

@@ -91,7 +91,7 @@ def _locate(files: CifarFiles, root: Path, download: bool) -> tuple[Path, bool]:
         archive = downloads.fetch(files.url, root, known_hash=f"md5:{files.md5}")
         return downloads.unpack(archive, unpacked) / files.folders[0], False
     hint = f"Pass download=True, or get {files.url} and unpack it in {root}."
-    check.no_file(f"{root / files.folders[0]} or {root / files.folders[1]}", f"the folder of {files.name}", hint)
+    raise FileNotFoundError(f"Neither {root / files.folders[0]} nor {root / files.folders[1]} exists. {hint}")
 
 
 def _train_sizes(targets: Ints, classes: int, chosen: dict[str, float], largest: int | None, validation: int) -> Ints:

@@ -63,7 +63,7 @@ class CifarFiles:
         try:
             content = np.frombuffer(path.read_bytes(), np.uint8)
         except FileNotFoundError:
-            check.no_file(str(path), "a file of the binary layout", "")
+            check.no_file(path)
         if len(content) == 0 or len(content) % record:
             check.fail(str(path), f"a whole number of records of {record} bytes", f"{len(content)} bytes")
         rows = content.reshape(-1, record)
@@ -120,7 +120,7 @@ def load_pickle(path: Path) -> Any:
         with path.open("rb") as file:
             return _PlainUnpickler(file, encoding="bytes").load()
     except FileNotFoundError:
-        check.no_file(str(path), "a pickle of the data set", "")
+        check.no_file(path)
     except Exception as error:  # a damaged pickle can raise almost anything
         check.fail(str(path), "a whole pickle of lists, text, numbers and arrays", f"one that does not load: {error}")
 

@@ -40,7 +40,7 @@ def fashion(root: Path, *, shares: str | Sequence[float] = SHARES, seed: int = 0
     on_disk = {path.name for path in images.iterdir()} if images.is_dir() else set()
     rows = [row for row, name in enumerate(names) if name in on_disk]
     if not rows:
-        check.no_file(str(images / names[0]), "an image of styles.csv", _HINT.format(root=root))
+        check.no_file(f"{images / names[0]}, an image of styles.csv,", _HINT.format(root=root))
     files = ImageFiles(images, tuple(names[row] for row in rows))
     copies = duplicate_groups(files.root, files.paths)
     values, dropped = {}, {}

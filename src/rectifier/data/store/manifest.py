@@ -143,7 +143,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        check.no_file(str(path), "the manifest of a store", "build_store makes one.")
+        check.no_file(path, "build_store makes one.")
     except ValueError as error:
         check.fail(str(path), "the manifest of a store", f"text that is not JSON ({error}); build the store again")
     version = manifest.get("version") if isinstance(manifest, dict) else None

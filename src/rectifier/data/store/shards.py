@@ -61,7 +61,7 @@ class Maps:
                     file = self._paths[shard].open("rb")
                 except FileNotFoundError:
                     hint = "The store was rebuilt for other images or another size, or deleted: open or build it again."
-                    check.no_file(str(self._paths[shard]), "a shard of the store", hint)
+                    check.no_file(self._paths[shard], hint)
                 with file:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self._open[shard] = mapped, np.frombuffer(mapped, np.uint8).reshape(-1, *self._shape)

@@ -159,7 +159,7 @@ def accelerator_of(options: Options) -> str:
     if kind == "auto":
         kind = "cuda" if there["cuda"] else "cpu"
     if not there[kind]:
-        check.fail("accelerator", "one that this machine has", repr(kind))
+        raise ValueError(f"This machine has no {kind.upper()} GPU. Use accelerator='cpu'.")
     if kind != "cpu" and options.devices > there[kind]:
         check.fail("devices", f"at most {there[kind]}, the {kind} devices of this machine", options.devices)
     return kind

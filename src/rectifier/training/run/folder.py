@@ -86,7 +86,9 @@ class Run:
         """Open an existing run by its folder."""
         run = path if isinstance(path, Run) else cls(path)
         if not (run.path / "config.json").is_file():
-            check.no_file(str(run.path), "the folder of a run, with a config.json", "")
+            if not run.path.exists():
+                check.no_file(run.path)
+            raise FileNotFoundError(f"{run.path} is not the folder of a run: it has no config.json.")
         return run
 
     @property

@@ -45,7 +45,7 @@ class Predictions:
     def load(cls, path: Path) -> Predictions:
         """Read what ``save`` wrote."""
         if not path.is_file():
-            check.no_file(str(path), "saved predictions", "Finished runs have them.")
+            check.no_file(path, "Finished runs have predictions.")
         with reading(path, "saved predictions") as (kept, facts):
             described = facts["rectifier"]
             ids, space = tuple(json.loads(described)["ids"]), LabelSpace.from_json(described)
