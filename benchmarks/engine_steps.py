@@ -13,7 +13,7 @@ from rectifier.data.loader import Batch
 from rectifier.methods import METHODS, build_mixing, build_objective, needed_of_network
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.state import Tally
-from rectifier.training.engine.step import CapturedStep, EagerStep, make_optimizer
+from rectifier.training.engine.step_modes import CapturedStep, EagerStep, make_optimizer
 
 BATCH = 256
 SHAPES: dict[str, tuple[list[int], tuple[int, int, int]]] = {

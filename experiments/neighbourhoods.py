@@ -14,7 +14,7 @@ from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.report.layout import COLOURS, INK, plain, save_figure
 from rectifier.training.engine.devices import make_fabric
-from rectifier.training.engine.predict import predict
+from rectifier.training.engine.outputs import predict
 from rectifier.training.job import RunSpec, engine_options, open_jobs
 from rectifier.training.predict import load_network
 from rectifier.training.run.folder import Run

@@ -23,7 +23,7 @@ from helpers.command_line import MLP, PROGRAM, Photos, contents, refuse, rows_of
 from helpers.training import PREDICTIONS, TRACES, spoil_step
 from rectifier._base.files import claimed
 from rectifier.training import presets
-from rectifier.training.engine.step import EagerStep
+from rectifier.training.engine.step_modes import EagerStep
 from rectifier.training.run.folder import Run
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rectifier.training.config import Config
-from rectifier.training.engine.step import EagerStep
+from rectifier.training.engine.step_modes import EagerStep
 from rectifier.training.run.folder import Run
 
 TRACES = ("weights.safetensors", "history.csv", "labels.csv", "metrics.json", "rules.json", "data.json")

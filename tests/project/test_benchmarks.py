@@ -13,7 +13,7 @@ import torch
 
 from helpers.cases import make_batch
 from rectifier import class_rectification_loss
-from rectifier.training.engine.step import EagerStep
+from rectifier.training.engine.step_modes import EagerStep
 
 
 @pytest.mark.parametrize(("sizes", "samples"), [([4], 24), ([2] * 5, 60), ([5, 9, 20], 50)])

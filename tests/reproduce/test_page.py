@@ -13,7 +13,7 @@ import pytest
 from helpers.pages import CELLS, page, shown
 from helpers.results import made_result
 from rectifier.reproduce import Cell, ExperimentResult
-from rectifier.reproduce.page import BEGIN, END, gather, write_page
+from rectifier.reproduce.page import BEGIN, END, update_list, write_page
 from rectifier.reproduce.records import write_results
 
 
@@ -61,7 +61,7 @@ EXPECTED = [
 
 
 def test_a_list_is_made_where_there_is_none(results: Path) -> None:
-    gather(results)
+    update_list(results)
     assert readme(results).startswith("# ")
     assert listed(readme(results)) == EXPECTED
 
@@ -69,7 +69,7 @@ def test_a_list_is_made_where_there_is_none(results: Path) -> None:
 def test_what_stands_between_the_marks_is_replaced_and_nothing_else(results: Path) -> None:
     before, after = "# Ours\n\nWords, \\1 and \\g<0>.\n\n", "\n\n## Speed\n\n| a | b |\n|---|---|\n| 1 | 2 |"
     (results / "README.md").write_text(f"{before}{BEGIN}\n| old |\n{END}{after}", encoding="utf-8")
-    gather(results)
+    update_list(results)
     text = readme(results)
     assert text.startswith(before + BEGIN)
     assert text.endswith(END + after)
@@ -80,7 +80,7 @@ def test_what_stands_between_the_marks_is_replaced_and_nothing_else(results: Pat
 def test_a_readme_without_marks_keeps_its_words_and_gets_a_list(results: Path) -> None:
     words = "# Ours\n\nWords.\n"
     (results / "README.md").write_text(words, encoding="utf-8")
-    gather(results)
+    update_list(results)
     assert readme(results).startswith(words)
     assert listed(readme(results)) == EXPECTED
 
@@ -89,17 +89,17 @@ def test_a_readme_without_marks_keeps_its_words_and_gets_a_list(results: Path) -
 def test_a_second_call_changes_nothing(results: Path, text: str | None) -> None:
     if text is not None:
         (results / "README.md").write_text(text, encoding="utf-8")
-    gather(results)
+    update_list(results)
     before = readme(results)
-    gather(results)
+    update_list(results)
     assert readme(results) == before
 
 
 def test_the_list_follows_the_results(results: Path) -> None:
-    gather(results)
+    update_list(results)
     write(results, "celeba", "CelebA, 40 attributes", 30)
     (results / "eta.json").unlink()
-    gather(results)
+    update_list(results)
     assert listed(readme(results)) == [["celeba", "celeba.md", "CelebA, 40 attributes", "", "31", "at least 3.00"]]
 
 

@@ -5,9 +5,11 @@ Imports no torch, because processes that decode images use it too.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,13 @@ def _locked(handle: int, wait: bool) -> bool:
     except OSError:  # a file system without locks
         pass
     return True
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], header: bool = True) -> str:
+    """Return rows with the same keys as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    if header and rows:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,4 +1,4 @@
-"""rectifier train: train one run, or resume it."""
+"""rectifier train: train one run, or resume it. Options that are settings come from ``training/settings.py``."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.loss import Rectification, rectify
 from rectifier.losses.crl.memory import make_memory
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
-from rectifier.losses.mixed import Partner, Side, both_sides, larger_side
+from rectifier.losses.mixed_labels import Partner, Side, both_sides, larger_side
 from rectifier.losses.sample import ProbabilityLoss, SampleLoss, check_reduction, reduce_labels
 
 

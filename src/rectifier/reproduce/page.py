@@ -41,7 +41,7 @@ def write_page(result: ExperimentResult, quick: bool, experiments: Path | None =
     parts.append(_provenance(result, command, shown))
     path = result.folder / f"{result.name}.md"
     atomic.write_bytes(path, ("\n\n".join(parts) + "\n").encode())
-    gather(result.folder)
+    update_list(result.folder)
     return path
 
 
@@ -216,7 +216,7 @@ def _hours(records: Sequence[Record]) -> str:
     return f"{'at least ' * (None in times)}{sum(time or 0 for time in times) / 3600:.2f}"
 
 
-def gather(folder: Path) -> None:
+def update_list(folder: Path) -> None:
     """List every experiment of a folder in its README, between two marks."""
     rows = [
         "| experiment | what it shows | best on validation, and its gain on test in points | runs | training hours |",

@@ -6,6 +6,7 @@ the plan. The global random state does not change. No entry is repeated to fill 
 others in each epoch, are cut. Call ``set_epoch`` before each epoch.
 """
 
+from rectifier.samplers.base import Common, EpochSampler, UniformSampler
 from rectifier.samplers.class_balanced import (
     ClassBalancedSampler,
     CurriculumSampler,
@@ -13,7 +14,6 @@ from rectifier.samplers.class_balanced import (
     SquareRootSampler,
 )
 from rectifier.samplers.class_batches import ClassBatchSampler
-from rectifier.samplers.epoch import Common, EpochSampler, UniformSampler
 from rectifier.samplers.lmle.quintuplets import QuintupletSampler
 from rectifier.samplers.resampling import DownSampler, OverSampler
 

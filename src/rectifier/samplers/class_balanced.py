@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
+from rectifier.samplers.base import Common, EpochSampler
 from rectifier.samplers.class_members import present_classes
-from rectifier.samplers.epoch import Common, EpochSampler
 
 
 class ClassBalancedSampler(EpochSampler[int]):

@@ -20,7 +20,7 @@ from rectifier.evaluation.by_features import DECISIONS, ClusterDecision, Decisio
 from rectifier.evaluation.by_features.hog import hog_features
 from rectifier.networks.decoupling import choose_tau, tau_normalised
 from rectifier.samplers.lmle.clusters import CLUSTER_SIZE
-from rectifier.training.engine.predict import predict
+from rectifier.training.engine.outputs import predict
 from rectifier.training.job import Job
 from rectifier.training.run.predictions import MOST_FEATURES, Predictions
 from rectifier.training.run.results import score_predictions

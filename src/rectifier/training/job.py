@@ -36,7 +36,7 @@ from rectifier.samplers import EpochSampler
 from rectifier.training.config import Config
 from rectifier.training.engine.devices import resolved_precision
 from rectifier.training.engine.options import Options
-from rectifier.training.engine.predict import shard
+from rectifier.training.engine.outputs import shard
 from rectifier.training.opening import data_settings, open_for_training
 from rectifier.training.run.folder import Run
 

@@ -17,7 +17,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from rectifier._base import check, console
-from rectifier._base.files import write_bytes
+from rectifier._base.files import as_csv, write_bytes
 from rectifier.data.dataset import PARTS, ImageData
 from rectifier.data.loader import Loader
 from rectifier.evaluation.by_features import DECISIONS
@@ -28,10 +28,9 @@ from rectifier.labels.space import LabelSpace
 from rectifier.methods import find_method
 from rectifier.training.engine.devices import make_fabric
 from rectifier.training.engine.options import Options
-from rectifier.training.engine.predict import outputs
+from rectifier.training.engine.outputs import outputs
 from rectifier.training.image_files import FilesOnDemand, find_images
 from rectifier.training.job import network_of
-from rectifier.training.run.curves import as_csv
 from rectifier.training.run.folder import Run
 from rectifier.training.settings import SETTINGS
 

@@ -27,10 +27,10 @@ from rectifier.training.engine.batchnorm import with_global_batch_norm
 from rectifier.training.engine.course import Course
 from rectifier.training.engine.fit import fit
 from rectifier.training.engine.lanes import Lane
-from rectifier.training.engine.predict import Validation, predict, shard
+from rectifier.training.engine.outputs import Validation, predict, shard
 from rectifier.training.engine.profiling import describe, profile_step
 from rectifier.training.engine.state import State
-from rectifier.training.engine.step import is_captured
+from rectifier.training.engine.step_modes import is_captured
 from rectifier.training.finish import COLLAPSE
 from rectifier.training.job import Job
 from rectifier.training.run.curves import Curves, Row

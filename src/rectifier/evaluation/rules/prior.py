@@ -21,6 +21,7 @@ def prior_offsets(counts: Counts, tau: float = 1.0) -> Tensor:
 
     ``counts`` are those of the training split. A class without a training sample has the prior of half a sample.
 
+    >>> import torch
     >>> prior_offsets(torch.tensor([90, 10])).exp().round(decimals=2)
     tensor([ 1.1100, 10.0000])
     """
@@ -31,6 +32,7 @@ def prior_offsets(counts: Counts, tau: float = 1.0) -> Tensor:
 class LogitAdjustment:
     """Post-hoc logit adjustment (Menon et al. 2021): take tau times the log prior off; validation chooses tau.
 
+    >>> import torch
     >>> logits, targets = torch.tensor([[1.0, 0.5], [1.0, -2.0], [1.0, 0.4]]), torch.tensor([1, 0, 1])
     >>> LogitAdjustment.fit(logits, targets, counts=torch.tensor([90, 10])).tau
     0.5

@@ -14,7 +14,7 @@ from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 from rectifier.labels.imbalance import class_counts
 from rectifier.losses.lmle import ROLES, rows_complaint
-from rectifier.samplers.epoch import Common, EpochSampler
+from rectifier.samplers.base import Common, EpochSampler
 from rectifier.samplers.lmle.clusters import CLUSTER_SIZE, Clusters, balanced_anchors, cluster_labels, mine_quintuplets
 
 FITTED_ON = 20

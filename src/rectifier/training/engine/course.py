@@ -18,7 +18,7 @@ from rectifier.training.engine.lanes import Lane, OnlyLane
 from rectifier.training.engine.loop import training
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.state import State, Tally
-from rectifier.training.engine.step import EagerStep, fastest, make_optimizer
+from rectifier.training.engine.step_modes import EagerStep, fastest, make_optimizer
 
 _REMEDY = (
     "Training ends; the last good checkpoint is kept."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rectifier.data.loader import Batch
     from rectifier.training.engine.course import Course
-    from rectifier.training.engine.step import EagerStep
+    from rectifier.training.engine.step_modes import EagerStep
 
 
 def training(course: Course) -> Iterator[None]:

@@ -17,7 +17,7 @@ from torch import nn
 from rectifier.data.loader import Loader
 from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
 from rectifier.training.engine.options import Options
-from rectifier.training.engine.step import make_optimizer
+from rectifier.training.engine.step_modes import make_optimizer
 
 STEPS = 20
 _WARM_UP = 3

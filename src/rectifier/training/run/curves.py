@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rectifier._base.files import saving, write_bytes
+from rectifier._base.files import as_csv, saving, write_bytes
 from rectifier.training.run.folder import Run
 
 Row = Mapping[str, Any]
@@ -55,13 +53,3 @@ class Curves:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
-
-
-def as_csv(rows: Sequence[Row], header: bool = True) -> str:
-    """Return rows with the same keys as CSV."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    if header and rows:
-        writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

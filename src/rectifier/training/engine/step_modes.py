@@ -1,4 +1,4 @@
-"""One step of the optimizer: launched kernel by kernel, or captured as one CUDA graph."""
+"""How a step is run: eagerly, compiled, or captured as a CUDA graph. The step itself is in ``loop.py``."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from rectifier.networks.registry import build_network
 from rectifier.training import resume, train
 from rectifier.training.config import Config
 from rectifier.training.engine import fit as fitting
-from rectifier.training.engine import step as stepping
+from rectifier.training.engine import step_modes as step as stepping
 from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.state import Tally
-from rectifier.training.engine.step import EagerStep, _obstacle, fastest, make_optimizer, set_rate
+from rectifier.training.engine.step_modes import EagerStep, _obstacle, fastest, make_optimizer, set_rate
 from rectifier.training.run.folder import Run
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
