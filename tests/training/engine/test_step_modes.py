@@ -22,7 +22,7 @@ from rectifier.networks.registry import build_network
 from rectifier.training import resume, train
 from rectifier.training.config import Config
 from rectifier.training.engine import fit as fitting
-from rectifier.training.engine import step_modes as step as stepping
+from rectifier.training.engine import step_modes as stepping
 from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.state import Tally
