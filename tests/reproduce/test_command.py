@@ -69,16 +69,22 @@ def half_there(tmp_path: Path) -> Path:
 
 
 HINT = "A small version needs no data: rectifier reproduce absent --quick"
-NOWHERE = ("--data-root", "nowhere")
+NOWHERE = ("--data-root", "empty")
 
 
 def test_one_experiment_without_its_data_says_what_can_be_done_without(half_there: Path) -> None:
+    Path("empty").mkdir()
     text = refuse(*command(half_there, ["absent"], *NOWHERE))
     assert "cifar-100-python" in text
     assert text.rstrip().endswith(HINT)
 
 
+def test_a_data_root_that_does_not_exist_is_refused(half_there: Path) -> None:
+    assert "--data-root nowhere does not exist." in refuse(*command(half_there, ["there"], "--data-root", "nowhere"))
+
+
 def test_data_that_is_missing_keeps_no_other_experiment_from_its_own(half_there: Path) -> None:
+    Path("empty").mkdir()
     result = run(*command(half_there, ["absent", "there"], *NOWHERE))
     assert result.exit_code == 2
     assert written() == {"there"}

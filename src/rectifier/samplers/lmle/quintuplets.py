@@ -49,7 +49,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
 
     Several ranks must mine the same features, on the same kind of device.
 
-    Own arguments:
+    Args:
         quintuplets: R, at least one per label.
         batches: Batches of an epoch, over all ranks. By default as many as the samples fill, at least one per rank.
         size: Approximate number of samples in a cluster.

@@ -17,6 +17,7 @@ from rectifier.training.engine.devices import gather_all
 from rectifier.training.engine.lanes import Lane, OnlyLane
 from rectifier.training.engine.loop import training
 from rectifier.training.engine.options import Options
+from rectifier.training.engine.schedule import rate_at
 from rectifier.training.engine.state import State, Tally
 from rectifier.training.engine.step_modes import EagerStep, fastest, make_optimizer
 
@@ -110,7 +111,7 @@ class Course:
         """Record the epoch, and keep its weights if it is the best. Waits for the score."""
         state, options, number = self.state, self.options, self.state.epoch + 1
         score = None if validated is None else float(validated)
-        rate = options.rate_at(state.step - 1, self.steps)
+        rate = rate_at(options, state.step - 1, self.steps)
         row = {"epoch": number, "step": state.step, "lr": rate, **self.tally.means(), "validation": score}
         labels = [{"epoch": number, **label} for label in self.tally.by_label(self.labels)]
         state.end_epoch(row, labels)

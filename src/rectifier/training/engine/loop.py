@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rectifier.training.engine.schedule import rate_at
+
 if TYPE_CHECKING:
     from rectifier.data.loader import Batch
     from rectifier.training.engine.course import Course
@@ -19,7 +21,7 @@ def training(course: Course) -> Iterator[None]:
         course.start_epoch()
         batches = iter(course.loader)
         while window := list(islice(batches, options.accumulate)):
-            course.step(window, options.rate_at(state.step, course.steps))  # ``take_step``, or its CUDA graph
+            course.step(window, rate_at(options, state.step, course.steps))  # ``take_step``, or its CUDA graph
             state.advance(len(window))
             yield  # the caller checks the loss, saves, or stops
         score = course.validate()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 
@@ -39,21 +38,3 @@ class Options:
     @property
     def processes(self) -> int:
         return self.devices * self.nodes
-
-    def rate_at(self, step: int, steps: int) -> float:
-        """Return the learning rate at a step of the optimizer, which makes ``steps`` steps in an epoch.
-
-        It rises linearly over ``warmup`` epochs. Then ``cosine`` falls to 0 at the end, ``step`` is multiplied by
-        ``decay`` at each of the ``milestones`` (shares of the training), and ``constant`` stays.
-
-        >>> [round(Options(lr=1, epochs=4).rate_at(step, 1), 3) for step in range(4)]
-        [1.0, 0.854, 0.5, 0.146]
-        """
-        total, warmup = self.epochs * steps, round(self.warmup * steps)
-        if step < warmup:
-            return self.lr * ((step + 1) / warmup)
-        if self.schedule == "cosine":
-            done = (step - warmup) / max(total - warmup, 1)
-            return self.lr * (0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
-        passed = sum(step >= share * total - 1e-6 for share in self.milestones) if self.schedule == "step" else 0
-        return self.lr * self.decay**passed

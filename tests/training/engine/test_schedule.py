@@ -14,6 +14,7 @@ import pytest
 import rectifier
 from rectifier.training.config import Config
 from rectifier.training.engine.options import Options
+from rectifier.training.engine.schedule import rate_at
 from rectifier.training.job import engine_options
 
 ENGINE = Path(rectifier.__file__).parent / "training" / "engine"
@@ -61,7 +62,7 @@ class Schedule:
         self.options = Options(lr=1.0, schedule=kind, epochs=total, warmup=warmup, milestones=milestones, decay=decay)
 
     def __call__(self, step: int) -> float:
-        return self.options.rate_at(step, 1)
+        return rate_at(self.options, step, 1)
 
 
 def slow(
