@@ -10,7 +10,7 @@ import pytest
 from helpers.experiments import page, run
 from helpers.fakes import write_deepfashion
 from rectifier.reproduce import load_experiment, reproduce
-from rectifier.reproduce.work import Request
+from rectifier.reproduce.request import Request
 
 
 def test_deepfashion_is_scored_by_groups(tmp_path: Path) -> None:

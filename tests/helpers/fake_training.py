@@ -19,7 +19,7 @@ from helpers.results import made_record
 from rectifier.evaluation.scoring import RULES
 from rectifier.reproduce import Cell, Experiment, reproduce, views
 from rectifier.reproduce.records import key_of, write_results
-from rectifier.reproduce.work import Request
+from rectifier.reproduce.request import Request
 from rectifier.training import many as suite
 from rectifier.training.config import Config
 from rectifier.training.engine import fit as fitting

@@ -33,8 +33,8 @@ from helpers.fake_training import (
 from helpers.records import SHAPES
 from rectifier.reproduce import Cell, Experiment, reproduce
 from rectifier.reproduce.records import LISTS, placed, record_of
+from rectifier.reproduce.request import only_what_each_has
 from rectifier.reproduce.views import summary_line
-from rectifier.reproduce.work import only_what_each_has
 from rectifier.training import many as suite
 from rectifier.training import train
 from rectifier.training.config import Config

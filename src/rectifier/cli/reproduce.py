@@ -18,7 +18,7 @@ from rectifier.cli.options import Together, require_count, verb
 
 if TYPE_CHECKING:
     from rectifier.reproduce.experiment import Experiment
-    from rectifier.reproduce.work import Request
+    from rectifier.reproduce.request import Request
 
 
 @verb(
@@ -48,7 +48,7 @@ def reproduce(
     """Reproduce tables and figures of the paper: train missing runs, and show them next to the paper's numbers."""
     from rectifier.report.layout import bare_table
     from rectifier.reproduce import find_experiments, load_experiment
-    from rectifier.reproduce.work import Request
+    from rectifier.reproduce.request import Request
 
     there = find_experiments(experiments)
     # Results go to the current folder, or next to the checkout's own experiments if those are run from elsewhere.
@@ -93,8 +93,9 @@ def _reproduce_each(loaded: Mapping[str, Experiment], request: Request, only: li
     from rectifier.data.sources import MissingDataError
     from rectifier.report.terminal_markdown import Page
     from rectifier.reproduce import work
+    from rectifier.reproduce.request import only_what_each_has
 
-    own = work.only_what_each_has(loaded, only)
+    own = only_what_each_has(loaded, only)
     skipped: dict[str, str] = {}
     for name, experiment in loaded.items():
         if only and not own[name]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from rectifier._base import check, console
@@ -16,6 +14,7 @@ from rectifier.reproduce.experiment import PICTURES, Cell, Context, Experiment, 
 from rectifier.reproduce.page import write_page
 from rectifier.reproduce.record_store import Place, RecordStore
 from rectifier.reproduce.records import Record, key_of, validation_score
+from rectifier.reproduce.request import Request, only_what_each_has, with_text
 from rectifier.reproduce.result import ALL, ExperimentResult
 from rectifier.reproduce.views import summary_line
 from rectifier.training.config import Config
@@ -26,54 +25,6 @@ CHOICE_SEEDS = (1_000, 1_001)
 
 RECORDS = {False: "records", True: "quick-records"}
 """Folders, next to the runs, with one file for each record: full and small version."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """How an experiment is run.
-
-    Args:
-        results: the folder of ``NAME.json``, ``NAME.md`` and figures.
-        runs: the folder that runs are trained in.
-        settings: settings of every run, such as ``data_root``.
-        seeds: number of seeds of each cell; None: as many as the experiment asks for.
-        quick: run the small version.
-        again: retrain what is recorded already.
-        together: number of runs side by side on one GPU.
-        train: train missing runs; if False, only show recorded ones.
-        only: train only cells whose row or column contains one of these texts; show recorded runs of the others.
-        experiments: the folder of the experiments, if it is not the default.
-    """
-
-    results: Path
-    runs: Path
-    settings: Mapping[str, Any]
-    seeds: int | None = None
-    quick: bool = False
-    again: bool = False
-    together: int | None = None
-    train: bool = True
-    only: Sequence[str] = ()
-    experiments: Path | None = None
-
-
-def only_what_each_has(experiments: Mapping[str, Experiment], only: Sequence[str]) -> dict[str, list[str]]:
-    """Return for each experiment the texts of ``only`` that its rows or columns contain; each text must occur."""
-    cells = {name: experiment.cells for name, experiment in experiments.items()}
-    found = {name: [text for text in only if _with_text(own, text)] for name, own in cells.items()}
-    there = dict.fromkeys(part for own in cells.values() for cell in own for part in (cell.row, cell.column) if part)
-    for text in only:
-        if not text or not any(text in texts for texts in found.values()):
-            listed = ", ".join(there) or "there are none"
-            check.fail("only", f"text that occurs in a row or column name ({listed})", repr(text))
-    return found
-
-
-def _with_text(cells: Sequence[Cell], text: str) -> list[Cell]:
-    """Return the cells whose row or column is this text or, where there are none, contains it."""
-    names = [(cell, cell.row.lower(), cell.column.lower()) for cell in cells]
-    exact = [cell for cell, *own in names if text.lower() in own]
-    return exact or [cell for cell, *own in names if any(text.lower() in name for name in own)]
 
 
 def reproduce(name: str, experiment: Experiment, request: Request) -> ExperimentResult:
@@ -210,7 +161,7 @@ class _Work:
 
     def _is_wanted(self, cell: Cell) -> bool:
         only = self._request.only
-        return not only or any(cell in _with_text(self._experiment.cells, text) for text in only)
+        return not only or any(cell in with_text(self._experiment.cells, text) for text in only)
 
     # Runs.
 
