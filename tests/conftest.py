@@ -20,3 +20,12 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECTIFIER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_autocast_left_behind() -> Iterator[None]:
+    """Leave every autocast level: the compiler can leave one open, and then bfloat16 weights are cast once for ever."""
+    yield
+    for _ in range(torch.autocast_increment_nesting()):
+        torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
