@@ -34,7 +34,7 @@ def environment() -> dict[str, Any]:
 
 
 def session() -> dict[str, Any]:
-    """Return when, how and where this session of work starts."""
+    """Return when, how and on which machine this stretch of training starts."""
     return {"started": datetime.now(UTC).isoformat(timespec="seconds"), "command": sys.argv, "host": platform.node()}
 
 
