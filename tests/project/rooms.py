@@ -20,7 +20,7 @@ ROWS = [
     ["report"],
     ["training"],
     ["methods"],
-    ["networks"],
+    ["networks", "callbacks"],
     ["data", "evaluation"],
     ["samplers"],
     ["losses"],
