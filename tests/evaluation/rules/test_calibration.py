@@ -14,7 +14,7 @@ from helpers.cases import Batch, batches, make_batch
 from rectifier.evaluation.metrics.ranking import calibration_error
 from rectifier.evaluation.rules import TemperatureScaling, VectorScaling
 from rectifier.evaluation.rules.calibration import TEMPERATURES
-from rectifier.losses.cross_entropy import CrossEntropy
+from rectifier.losses.cross_entropy import cross_entropy
 
 SCALINGS = [TemperatureScaling, VectorScaling]
 
@@ -87,7 +87,7 @@ def test_vector_scaling_ends_where_its_cost_is_flat(penalty: float) -> None:
     batch = make_batch([2, 5], 80, seed=6, missing=0.2)
     fitted = VectorScaling(batch.sizes, penalty=penalty).fit(batch.logits, batch.targets)
     scales, offsets = (x.double().requires_grad_() for x in (fitted.scales, fitted.offsets))
-    losses = CrossEntropy()(scales * batch.logits + offsets, batch.targets, (2, 5))
+    losses = cross_entropy(scales * batch.logits + offsets, batch.targets, sizes=[2, 5], reduction="none")
     cost = losses.sum() + penalty / 2 * ((scales - 1).square().sum() + offsets.square().sum())
     for slope in torch.autograd.grad(cost, [scales, offsets]):
         assert slope.abs().max() < 1e-3

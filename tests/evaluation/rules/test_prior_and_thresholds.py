@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,15 @@ from rectifier.evaluation.rules import PriorRule, ThresholdAdjustment, adjustmen
 from rectifier.evaluation.rules.prior import TAUS
 from rectifier.evaluation.rules.thresholds import PAPER_STRENGTHS, STRENGTHS
 from rectifier.labels.columns import softmax
-from rectifier.losses.cross_entropy import CrossEntropy
-from rectifier.losses.logit_adjusted import LogitAdjusted
+from rectifier.losses import (
+    BalancedSoftmaxLoss,
+    CrossEntropyLoss,
+    Design,
+    FocalLoss,
+    LogitAdjustedLoss,
+    RectifiedCrossEntropy,
+)
+from rectifier.losses.objective import Objective
 
 
 def test_prior_offsets_are_logit_adjustment() -> None:
@@ -51,9 +59,11 @@ def test_adjustment_after_training_undoes_the_adjustment_in_training() -> None:
     """What a network trained with z + log prior gives is what adjusting plain logits gives."""
     batch = make_batch([2, 5], 50, seed=4)
     counts = [torch.tensor([90, 10]), torch.tensor([50, 20, 9, 1, 0])]
-    plain = CrossEntropy()(batch.logits, batch.targets, (2, 5))
+    plain = CrossEntropyLoss([2, 5], reduction="none")(batch.logits, batch.targets)
     adjusted = PriorRule(counts)(batch.logits)
-    torch.testing.assert_close(LogitAdjusted(counts)(adjusted, batch.targets, (2, 5)), plain, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        LogitAdjustedLoss(counts, reduction="none")(adjusted, batch.targets), plain, atol=1e-6, rtol=0
+    )
 
 
 def test_no_tau_to_choose() -> None:
@@ -130,22 +140,36 @@ class Adjusted(torch.nn.Module):
     adjusts_prior = True
 
 
-@pytest.mark.parametrize("loss", [Adjusted(), torch.nn.Sequential(torch.nn.Identity(), Adjusted()), Adjusted])
+CORRECTING = {
+    "an attribute": Adjusted(),
+    "of a part": torch.nn.Sequential(torch.nn.Identity(), Adjusted()),
+    "no module": SimpleNamespace(adjusts_prior=True),
+    "PyTorch's weights": torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9.0])),
+    "logit adjustment": LogitAdjustedLoss([90, 10]),
+    "balanced softmax": BalancedSoftmaxLoss([90, 10]),
+    "class weights": FocalLoss(weight=[1.0, 9.0]),
+    "inside an objective": Objective(BalancedSoftmaxLoss([90, 10]), [2], rectification=Design(), alpha=0.1),
+}
+
+
+@pytest.mark.parametrize("loss", CORRECTING.values(), ids=CORRECTING)
 def test_a_prior_is_never_subtracted_twice(loss: object) -> None:
     assert adjusts_prior(loss)
-    with pytest.raises(ValueError, match="loss to be one that does not correct for the class prior"):
+    wanted = f"not correct for the class prior: .* a second time, but got {type(loss).__name__}"
+    with pytest.raises(ValueError, match=wanted):
         PriorRule([90, 10], loss=loss)
 
 
-@pytest.mark.parametrize("loss", [None, torch.nn.CrossEntropyLoss(), torch.nn.functional.cross_entropy])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(None, torch.nn.CrossEntropyLoss(), torch.nn.functional.cross_entropy, CrossEntropyLoss(), FocalLoss()),
+        *(LogitAdjustedLoss([90, 10], tau=0), RectifiedCrossEntropy([90, 10])),
+    ],
+)
 def test_a_loss_that_leaves_the_prior_to_the_rule(loss: object) -> None:
     assert not adjusts_prior(loss)
     assert torch.equal(PriorRule([90, 10], loss=loss).offsets, prior_offsets([90, 10]))
-
-
-def test_the_sentence_names_the_loss() -> None:
-    with pytest.raises(ValueError, match="correct a second time, but got Adjusted"):
-        PriorRule([90, 10], loss=Adjusted())
 
 
 # Counts

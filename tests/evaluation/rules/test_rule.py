@@ -393,9 +393,9 @@ def test_errors_name_the_label() -> None:
 
 def test_counts_of_other_sizes() -> None:
     for rule in (PriorRule, ThresholdAdjustment):
-        with pytest.raises(ValueError, match=r"sizes to be those of class_counts, \[3\], but got \[2, 1\]"):
+        with pytest.raises(ValueError, match=r"sizes to be those of class_counts, \(3,\), but got \(2, 1\)"):
             rule([80, 15, 5], sizes=[2, 1])
-    with pytest.raises(ValueError, match=r"sizes to be those of class_counts, \[2\], but got \[3\]"):
+    with pytest.raises(ValueError, match=r"sizes to be those of class_counts, \(2,\), but got \(3,\)"):
         TunedThresholds([3], class_counts=[9, 1])
 
 

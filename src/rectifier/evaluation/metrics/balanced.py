@@ -11,7 +11,7 @@ from rectifier._base import check
 from rectifier.evaluation.arrays import as_tensor
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import column_counts
+from rectifier.labels.counts import column_counts
 
 
 def class_balanced_accuracy(preds: Any, target: Any, sizes: Sizes | None = None) -> Tensor:

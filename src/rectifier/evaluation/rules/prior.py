@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from rectifier._base import check
 from rectifier.evaluation.rules.rule import CountRule
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import Counts, log_prior
+from rectifier.labels.counts import Counts
+from rectifier.labels.imbalance import log_prior
 
 TAUS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 """The values of tau that ``PriorRule.fit`` tries."""
@@ -27,9 +28,15 @@ def prior_offsets(class_counts: Counts, tau: float = 1.0) -> Tensor:
 
 
 def adjusts_prior(loss: object) -> bool:
-    """Say whether a loss corrects for the class prior during training: it, or a part, has ``adjusts_prior = True``."""
-    parts = loss.modules() if isinstance(loss, nn.Module) else [loss]
-    return any(getattr(part, "adjusts_prior", False) is True for part in parts)
+    """Say whether a loss corrects for class frequencies during training.
+
+    It does if it, or a part of it, has ``adjusts_prior = True``, or is a loss of PyTorch with class weights.
+    """
+    parts = list(loss.modules()) if isinstance(loss, nn.Module) else [loss]
+    weighted = [part for part in parts if isinstance(part, nn.CrossEntropyLoss | nn.NLLLoss)]
+    return any(getattr(part, "adjusts_prior", False) is True for part in parts) or any(
+        part.weight is not None for part in weighted
+    )
 
 
 class PriorRule(CountRule):

@@ -18,7 +18,7 @@ from rectifier.evaluation.arrays import as_given, as_tensor
 from rectifier.evaluation.metrics.balanced import class_balanced_accuracy
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import Counts, as_count_list
+from rectifier.labels.counts import Counts, fitting_counts
 
 _SHOWN = 8  # numbers of a buffer in a repr
 
@@ -182,11 +182,8 @@ class CountRule(OffsetRule):
 
 def counts_and_sizes(class_counts: Counts, sizes: Sizes | None) -> tuple[list[Tensor], Sizes]:
     """Return counts as one tensor per label, and their sizes: the given ones, which must agree with the counts."""
-    labels = [label.cpu() for label in as_count_list(class_counts)[0]]
-    own = tuple(map(len, labels))
-    if sizes is not None and columns.as_sizes(sizes) != own:
-        check.fail("sizes", f"those of class_counts, {list(own)}", list(columns.as_sizes(sizes)))
-    return labels, own if sizes is None else sizes
+    counts, known = fitting_counts(class_counts, sizes)
+    return list(counts.cpu().split(columns.as_sizes(known))), known
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rectifier.evaluation.rules.rule import CountRule
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import Counts, as_count_list
+from rectifier.labels.counts import Counts, as_count_list
 
 PAPER_STRENGTHS = (1, 2, 3, 4, 5)
 """The values of T that the paper tries. All of them can be worse than the plain argmax."""

@@ -13,7 +13,7 @@ from rectifier.evaluation.rules.prior import prior_offsets
 from rectifier.evaluation.rules.rule import OffsetRule, counts_and_sizes
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import Counts
+from rectifier.labels.counts import Counts
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
