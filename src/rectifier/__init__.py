@@ -23,7 +23,9 @@ _MODULES = {
     "data.sources": ["open_data"],
     "data.store": ["build_store"],
     "evaluation.metrics": ["ClassBalancedAccuracy", "class_balanced_accuracy"],
-    "evaluation.rules": ["ThresholdAdjustment"],
+    "evaluation.rules": [
+        *("PriorRule", "TemperatureScaling", "ThresholdAdjustment", "TunedThresholds", "VectorScaling"),
+    ],
     "labels.imbalance": [
         *("class_counts", "exponential_profile", "imbalance_measure", "imbalance_ratio", "minority_classes"),
         *("power_law_profile", "step_profile"),
@@ -53,7 +55,11 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from rectifier.data.store import build_store as build_store
     from rectifier.evaluation.metrics import ClassBalancedAccuracy as ClassBalancedAccuracy
     from rectifier.evaluation.metrics import class_balanced_accuracy as class_balanced_accuracy
+    from rectifier.evaluation.rules import PriorRule as PriorRule
+    from rectifier.evaluation.rules import TemperatureScaling as TemperatureScaling
     from rectifier.evaluation.rules import ThresholdAdjustment as ThresholdAdjustment
+    from rectifier.evaluation.rules import TunedThresholds as TunedThresholds
+    from rectifier.evaluation.rules import VectorScaling as VectorScaling
     from rectifier.labels.imbalance import class_counts as class_counts
     from rectifier.labels.imbalance import exponential_profile as exponential_profile
     from rectifier.labels.imbalance import imbalance_measure as imbalance_measure

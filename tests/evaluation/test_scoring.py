@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,10 +19,10 @@ import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_counts
 from rectifier.evaluation.rows import nest
-from rectifier.evaluation.rules.calibration import TemperatureScaling
+from rectifier.evaluation.rules import TemperatureScaling
 from rectifier.evaluation.rules.prior import TAUS
-from rectifier.evaluation.rules.thresholds import STRENGTHS
-from rectifier.evaluation.scoring import FOLDS, POSTHOC, RULES, fit_rules, score_rules
+from rectifier.evaluation.rules.thresholds import PAPER_STRENGTHS
+from rectifier.evaluation.scoring import FOLDS, POSTHOC, RULES, fit_rules, score_rules, with_posthoc
 from rectifier.methods import METHODS
 from rectifier.training.run.predictions import Predictions
 from rectifier.training.run.results import score_predictions
@@ -35,8 +36,14 @@ def validation(seed: int = 0, samples: int = 80, missing: float = 0.2) -> Batch:
     return make_batch(SIZES, samples, seed, missing=missing, dtype=torch.float32)
 
 
-def fitted(batch: Batch, counts: list[Tensor] = COUNTS, posthoc: str | None = None, **options: Any) -> dict[str, Any]:
-    return fit_rules(batch.logits, batch.targets, LabelSpace.from_sizes(batch.sizes), counts, posthoc, **options)
+def fitted(
+    batch: Batch, counts: list[Tensor] = COUNTS, posthoc: str | None = None, extra: Sequence[str] = (), **options: Any
+) -> dict[str, Any]:
+    given = batch.logits, batch.targets, LabelSpace.from_sizes(batch.sizes), counts
+    rules = fit_rules(*given, posthoc, **options)
+    for name in extra:
+        rules = with_posthoc(rules, name, *given)
+    return rules
 
 
 def scored(logits: Tensor, targets: Tensor, rules: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +150,7 @@ def test_tuned_is_never_below_argmax_on_validation(
 def test_threshold_adjustment_has_the_best_strength_on_validation() -> None:
     batch = validation(seed=3)
     found = fitted(batch, posthoc="threshold-adjustment")["offsets"]["argmax"]
-    scores = {t: in_sample(batch, slow_adjustment(COUNTS, t)) for t in STRENGTHS}
+    scores = {t: in_sample(batch, slow_adjustment(COUNTS, t)) for t in PAPER_STRENGTHS}
     best = max(scores, key=lambda t: scores[t])
     assert found == pytest.approx(slow_adjustment(COUNTS, best), abs=1e-6)
 
@@ -242,7 +249,9 @@ def test_ties_go_to_the_simpler_rule() -> None:
     clear = torch.tensor([[5.0, -5.0], [-5.0, 5.0]] * 10)
     assert fit_rules(late, targets, space, counts)["validation"] == {"argmax": 0.5, "prior": 1.0, "tuned": 1.0}
     assert fit_rules(late, targets, space, counts)["preferred"] == "prior"
-    rules = fit_rules(clear, targets, space, counts, extra=["threshold-adjustment"])
+    rules = with_posthoc(
+        fit_rules(clear, targets, space, counts), "threshold-adjustment", clear, targets, space, counts
+    )
     assert set(rules["validation"].values()) == {1.0}
     assert rules["preferred"] == "argmax"
 
@@ -280,7 +289,8 @@ def informed(seed: int = 0, samples: int = 80, missing: float = 0.2) -> Batch:
 
 def test_the_calibration_is_a_temperature_of_the_plain_logits() -> None:
     batch = informed(seed=4)
-    expected = TemperatureScaling.fit(batch.logits, batch.targets, SIZES).as_dict()
+    found = TemperatureScaling(SIZES).fit(batch.logits, batch.targets).temperatures.tolist()
+    expected = {"temperatures": found, "sizes": SIZES}
     for posthoc in (None, *POSTHOC):
         assert fitted(batch, posthoc=posthoc)["calibration"] == expected
     assert len(set(expected["temperatures"])) == len(SIZES)
@@ -430,7 +440,7 @@ def test_test_never_influences_the_rules() -> None:
             "validation": Predictions(batch.logits, batch.targets, ids, SPACE),
             "test": Predictions(test.logits, targets, ids, SPACE),
         }
-        rules, metrics = score_predictions(found, COUNTS, "threshold-adjustment", ("threshold-adjustment",))
+        rules, metrics = score_predictions(found, COUNTS, "threshold-adjustment")
         fits.append(rules)
         scores.append(metrics)
     assert fits[0] == fits[1]
