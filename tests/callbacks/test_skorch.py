@@ -87,5 +87,5 @@ def test_a_stream_counts_epochs() -> None:
 
 
 def test_a_net_without_a_schedule() -> None:
-    with pytest.raises(ValueError, match="Nothing in Linear and CrossEntropyLoss has set_progress.*as the criterion"):
+    with pytest.raises(ValueError, match=r"Nothing in Linear and CrossEntropyLoss has set_progress.*as the criterion"):
         net(criterion=torch.nn.CrossEntropyLoss).fit(X, Y)
