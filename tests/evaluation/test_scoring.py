@@ -19,11 +19,11 @@ import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_counts
 from rectifier.evaluation.rows import nest
-from rectifier.evaluation.rules import TemperatureScaling
+from rectifier.evaluation.rules import TemperatureScaling, TunedThresholds
 from rectifier.evaluation.rules.prior import TAUS
 from rectifier.evaluation.rules.thresholds import PAPER_STRENGTHS
 from rectifier.evaluation.scoring import FOLDS, POSTHOC, RULES, fit_rules, score_rules, with_posthoc
-from rectifier.methods import METHODS
+from rectifier.methods import METHODS, find_method
 from rectifier.training.run.predictions import Predictions
 from rectifier.training.run.results import score_predictions
 
@@ -185,6 +185,43 @@ def test_a_further_step_is_a_rule_of_its_own(step: str) -> None:
     assert list(more["offsets"]) == list(more["validation"]) == [*RULES, step]
     assert more["offsets"][step] == fitted(batch, posthoc=step)["offsets"]["argmax"]
     assert {name: more["offsets"][name] for name in RULES} == plain["offsets"]
+
+
+# Methods that already correct for class frequencies
+
+
+def test_where_training_moves_the_threshold_prior_adds_nothing() -> None:
+    batch = validation()
+    plain, moved = fitted(batch), fitted(batch, moves_threshold=True)
+    assert moved["offsets"]["prior"] == moved["offsets"]["argmax"] == [0.0] * sum(SIZES)
+    assert moved["validation"]["prior"] == moved["validation"]["argmax"] == plain["validation"]["argmax"]
+    assert moved["calibration"] == plain["calibration"]
+
+
+def test_where_training_moves_the_threshold_tuning_starts_from_zeros() -> None:
+    batch = validation()
+    tuned = TunedThresholds(SIZES).fit(batch.logits, batch.targets).offsets.tolist()
+    assert fitted(batch, moves_threshold=True)["offsets"]["tuned"] == tuned
+    targets = batch.targets.clone()
+    targets[:, 1] = -1
+    nothing = fitted(batch._replace(targets=targets), moves_threshold=True)["offsets"]["tuned"][2:5]
+    assert nothing == [0.0] * 3  # not the prior, which would correct a second time
+
+
+def test_a_step_of_the_method_stays_with_its_argmax_where_the_threshold_has_moved() -> None:
+    batch = validation(seed=3)
+    moved = fitted(batch, posthoc="threshold-adjustment", moves_threshold=True)["offsets"]
+    assert moved["argmax"] == fitted(batch, posthoc="threshold-adjustment")["offsets"]["argmax"]
+    assert not any(moved["prior"])
+
+
+@pytest.mark.parametrize("method", ["ce", "crl", "over-sampling", "logit-adjustment", "crl+class-balanced", "crt"])
+def test_a_method_decides_whether_the_prior_is_subtracted(method: str) -> None:
+    batch = validation()
+    found = {"validation": Predictions(batch.logits, batch.targets, tuple(map(str, range(80))), SPACE)}
+    rules, _ = score_predictions(found, COUNTS, method)
+    assert rules == fitted(batch, moves_threshold=find_method(method).moves_threshold)
+    assert any(rules["offsets"]["prior"]) == (method in ("ce", "crl"))
 
 
 def test_all_further_steps_at_once() -> None:
