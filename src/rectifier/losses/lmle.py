@@ -16,7 +16,7 @@ from rectifier._base.distances import unit
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
-from rectifier.losses.module import ScheduledModule
+from rectifier.losses.module import ScheduledModule, in_training
 from rectifier.losses.objective import LossParts
 from rectifier.losses.sample import label_means, own_values
 
@@ -138,7 +138,7 @@ class LMLE(ScheduledModule):
             wanted = f"of {ROLES * rows} rows, five for each of {rows} quintuplets, as from QuintupletSampler"
             check.fail("a batch", wanted, f"{len(logits)}")
         with no_autocast(logits):
-            given = prepare(logits, targets, features, self.sizes, "instance", self.gather and self.training)
+            given = prepare(logits, targets, features, self.sizes, "instance", self.gather and in_training(self))
             log_p = columns.log_softmax(given.logits, given.sizes)
             entropy = label_means(-own_values(log_p, given.targets, given.sizes), given.targets)
             apart, comparisons = self._quintuplets(given, rows)

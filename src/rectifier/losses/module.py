@@ -11,6 +11,14 @@ from torch import Tensor
 from rectifier._base import check
 
 
+def in_training(module: torch.nn.Module) -> bool:
+    """Tell whether a loss is called for a step of training: in training mode, with gradients.
+
+    A loss that is not part of the model stays in training mode during validation, where gradients are off.
+    """
+    return module.training and torch.is_grad_enabled()
+
+
 class LossModule(torch.nn.Module):
     """A module whose configuration follows ``.to()`` but is not in the state dict.
 
@@ -53,7 +61,7 @@ class ScheduledModule(LossModule):
 
     def warn_if_untold(self, *schedules: str) -> None:
         """Warn once if these options wait for a ``set_progress`` that has not come by the first batch of training."""
-        if schedules and self.training and not (self._told or torch.compiler.is_compiling()):
+        if schedules and in_training(self) and not (self._told or torch.compiler.is_compiling()):
             self._told = True
             warnings.warn(
                 f"{', '.join(schedules)} change over training, but set_progress was not called, so training stays"

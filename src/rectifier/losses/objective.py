@@ -18,7 +18,7 @@ from rectifier.losses.crl.memory import make_memory
 from rectifier.losses.crl.watch import MiningWatch
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
 from rectifier.losses.mixed_labels import Partner, Side, both_sides, larger_side
-from rectifier.losses.module import ScheduledModule
+from rectifier.losses.module import ScheduledModule, in_training
 from rectifier.losses.sample import SampleLoss, check_reduction, class_weight, described, mean_or_sum, reduce_labels
 
 
@@ -73,8 +73,8 @@ class Objective(ScheduledModule):
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
         reduction: ``"mean"`` over the samples; ``"sum"`` is that times their weight, for gradient accumulation. A
             rectification is a mean over comparisons, so there is no value per sample.
-        gather: Under ``torch.distributed``, compute on the joined batch of all ranks. Only in training mode: then all
-            ranks must call it.
+        gather: Under ``torch.distributed``, compute on the joined batch of all ranks. Only in training mode and with
+            gradients: then all ranks must call it.
         generator: Random generator of ``mining="random"``.
 
     >>> from rectifier.losses import FocalLoss
@@ -168,7 +168,7 @@ class Objective(ScheduledModule):
         targets with the larger share.
         """
         self.warn_if_untold(*self._schedules())
-        gather = self.gather and self.training
+        gather = self.gather and in_training(self)
         with no_autocast(logits):
             level = self.design.level if self.design else "class"
             ignored = self.sample_loss.ignore_index
@@ -186,7 +186,7 @@ class Objective(ScheduledModule):
                 scores = log_p if self.design.scores == "log-probability" else log_p.exp()
                 rectified = (larger_side(sides), given.features, given.sizes, self.design)
                 mined = rectify(scores, *rectified, self.generator, gather, self.memory)
-                if self.training and self.memory is None:
+                if in_training(self) and self.memory is None:
                     self._watch(mined.comparisons)
                 if self.full_if_unmined:
                     alpha = torch.where(mined.comparisons > 0, alpha, 0)

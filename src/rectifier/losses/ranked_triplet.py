@@ -15,6 +15,7 @@ from rectifier.labels.columns import Sizes
 from rectifier.losses.crl import chunks
 from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.inputs import no_autocast, of_features, prepare, prepare_features
+from rectifier.losses.module import in_training
 from rectifier.losses.objective import LossParts
 from rectifier.losses.sample import Conventions, described, mean_or_sum, reduce_labels
 
@@ -118,7 +119,7 @@ class RankedCrossEntropy(torch.nn.Module):
         self, logits: Tensor, targets: Any, features: Tensor | None = None, *, return_parts: bool = False
     ) -> Tensor | LossParts:
         """Return the loss, or with ``return_parts`` a ``LossParts`` from the same pass."""
-        entropy_of, gather = self.cross_entropy, self.gather and self.training
+        entropy_of, gather = self.cross_entropy, self.gather and in_training(self)
         with no_autocast(logits):
             given = prepare(logits, targets, None, self.sizes, "class", gather, entropy_of.ignore_index)
             log_p = columns.log_softmax(given.logits, given.sizes)

@@ -13,6 +13,7 @@ from rectifier._base.distances import squared_distances, unit
 from rectifier.labels.columns import Sizes, kept_sizes
 from rectifier.losses.crl import chunks
 from rectifier.losses.inputs import IGNORED, no_autocast, of_features, prepare_features
+from rectifier.losses.module import in_training
 from rectifier.losses.objective import LossParts
 from rectifier.losses.sample import check_reduction, described, mean_or_sum, reduce_labels
 
@@ -134,7 +135,7 @@ class SemiHardTripletLoss(torch.nn.Module):
     ) -> Tensor | LossParts:
         """Return the loss, or with ``return_parts`` a ``LossParts`` whose rectification is 0."""
         with no_autocast(logits):
-            gather = self.gather and self.training
+            gather = self.gather and in_training(self)
             compared, own = prepare_features(logits, targets, features, self.sizes, gather, self.ignore_index)
             per_label, pairs = semi_hard_triplets(compared, own, self.margin)
             reduced = per_label * pairs if self.reduction == "sum" else per_label

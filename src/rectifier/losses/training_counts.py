@@ -9,7 +9,7 @@ from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 from rectifier.labels.counts import Counts, column_counts, fitting_counts
-from rectifier.losses.module import LossModule
+from rectifier.losses.module import LossModule, in_training
 
 
 class TrainingCounts(LossModule):
@@ -47,7 +47,7 @@ class TrainingCounts(LossModule):
 
     def forward(self, targets: Tensor) -> None:
         """Count a batch of checked targets ``(N, A)``."""
-        if self.counting and self.training:
+        if self.counting and in_training(self):
             known = columns.as_sizes(self.sizes)
             self.counts += column_counts(columns.own_columns(targets, known), sum(known))
             self._seen = True

@@ -20,6 +20,7 @@ from rectifier.losses.crl.mining import Profile
 from rectifier.losses.crl.pairs import Draw, FeaturePairs, ScorePairs, scored_classes
 from rectifier.losses.gather import shared_draw
 from rectifier.losses.inputs import no_autocast, prepare
+from rectifier.losses.module import in_training
 from rectifier.losses.sample import check_reduction, reduce_labels
 
 
@@ -85,7 +86,7 @@ class ClassRectificationLoss(torch.nn.Module):
         sizes: Number of classes of each label, or a LabelSpace. None is one label with all columns.
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
         generator: Random generator of ``mining="random"``. None is PyTorch's default generator of the device.
-        gather: Under ``torch.distributed``, mine in the joined batch of all ranks.
+        gather: Under ``torch.distributed``, mine in the joined batch of all ranks, in training mode with gradients.
         scores: The class level compares the ``"probability"`` of a class (the paper's) or its ``"log-probability"``,
             which keeps a gradient where the softmax is saturated. Not for the distribution comparison.
         anchors: Use ``"all"`` samples of a mined class as anchors (the paper's), or only the ``"easy"`` ones: the kappa
@@ -130,7 +131,8 @@ class ClassRectificationLoss(torch.nn.Module):
         self.memory = make_memory(memory, self.sizes, memory_age)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        how = (self.sizes, self.design, self.generator, self.gather, self.memory)
+        gather = self.gather and in_training(self)
+        how = (self.sizes, self.design, self.generator, gather, self.memory)
         return reduce_labels(_per_label(logits, targets, features, *how), self.label_reduction)
 
     def extra_repr(self) -> str:
