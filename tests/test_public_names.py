@@ -14,9 +14,9 @@ import pytest
 
 import rectifier
 from project.rooms import HEIGHT, ROOT
-from rectifier import data, evaluation, report, training
+from rectifier import data, evaluation, report, reproduce, training
 
-LAZY = [data, evaluation, report, training]
+LAZY = [data, evaluation, report, reproduce, training]
 
 
 def typing_block(package: ModuleType) -> list[ast.stmt]:

@@ -184,7 +184,8 @@ def test_the_workbench_says_which_extra_it_needs(base: Path) -> None:
     code = """
 import rectifier
 for package, names in {rectifier: "train evaluate compare predict Run Config".split(),
-                       rectifier.training: ["resume"], rectifier.data: ["open_data"]}.items():
+                       rectifier.training: ["resume"], rectifier.data: ["open_data"],
+                       rectifier.report: ["compare_runs"], rectifier.reproduce: ["reproduce"]}.items():
     for name in names:
         try:
             getattr(package, name)
@@ -194,7 +195,7 @@ for package, names in {rectifier: "train evaluate compare predict Run Config".sp
     found = run(base, "-c", code)
     assert found.stderr == ""
     sentence = r"rectifier(\.\w+)+ needs [\w-]+, which is not installed: pip install 'rectifier\[train\]'"
-    assert len(found.stdout.splitlines()) == 8
+    assert len(found.stdout.splitlines()) == 10
     assert all(re.fullmatch(sentence, line) for line in found.stdout.splitlines()), found.stdout
 
 
