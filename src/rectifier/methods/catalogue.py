@@ -114,7 +114,7 @@ _DEFERRED = Part(
     ("beta", "weights_from"),
 )
 _MARGINS = Part(lambda counts, space, **options: LDAMLoss(counts, **options), ("largest",))
-_ADJUSTED = Part(lambda counts, space, **options: LogitAdjustedLoss(counts, **options), ("tau",))
+_ADJUSTED = Part(lambda counts, space, **options: LogitAdjustedLoss(counts, **options), ("tau",), adjusts_prior=True)
 
 METHODS: dict[str, Method] = {
     "ce": Method("cross-entropy"),
@@ -193,7 +193,7 @@ METHODS: dict[str, Method] = {
     "balanced-softmax": Method(
         "add the log class prior to the logits in training",
         "Ren et al.: Balanced meta-softmax for long-tailed visual recognition, 2020",
-        loss=Part(lambda counts, space: BalancedSoftmaxLoss(counts)),
+        loss=Part(lambda counts, space: BalancedSoftmaxLoss(counts), adjusts_prior=True),
     ),
     "logit-adjustment": Method("add tau times the log class prior to the logits in training", _MENON, loss=_ADJUSTED),
     "posthoc-logit-adjustment": Method(
