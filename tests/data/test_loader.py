@@ -151,6 +151,18 @@ def test_ranks_see_the_images_of_one_process(data: ImageData) -> None:
             assert torch.equal(whole.positions[rank::2], part.positions)
 
 
+def test_shuffling_in_a_process_group_gives_every_rank_its_share(
+    data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = torch.cat([batch.positions for batch in Loader(data, "train", 10, shuffle=True, seed=5)])
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        share = torch.cat([batch.positions for batch in Loader(data, "train", 5, shuffle=True, seed=5)])
+        assert torch.equal(share, order[rank::2])
+
+
 @pytest.mark.parametrize("mode", ["resident", "streamed"])
 @pytest.mark.parametrize("skip", [0, 1, 3, 4, 9])
 def test_an_epoch_resumes(data: ImageData, mode: str, skip: int) -> None:
