@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rectifier import Loader
+from rectifier.data import Loader
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.normalise import Normalisation

@@ -13,7 +13,7 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import class_counts
+from rectifier.labels.counts import class_counts
 
 Targets = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 """The class of each sample: ``(N,)`` of one label or ``(N, A)``, negative where missing."""

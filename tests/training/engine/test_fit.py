@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from helpers.cases import StopsAfter
 from helpers.network_forms import FORMS, TRIED, images_for
-from rectifier import LabelSpace, Loader, RectifiedCrossEntropy, class_balanced_accuracy, class_counts, open_data
+from rectifier import LabelSpace, RectifiedCrossEntropy, class_balanced_accuracy, class_counts
+from rectifier.data import Loader, open_data
 from rectifier.evaluation.rules import prior_offsets
 from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.objective import Objective
