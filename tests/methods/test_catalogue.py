@@ -21,7 +21,10 @@ LAYOUTS = {"one label": [5], "40 binary labels": [2] * 40, "nine mixed labels": 
 
 def objective_of(name: str, sizes: list[int], targets: Tensor) -> torch.nn.Module:
     options = {"eta": 0.5} if find_method(name).rectification else {}
-    return build_objective(name, class_counts(targets, sizes), LabelSpace.from_sizes(sizes), **options)
+    objective = build_objective(name, class_counts(targets, sizes), LabelSpace.from_sizes(sizes), **options)
+    if hasattr(objective, "set_progress"):
+        objective.set_progress(0.0)
+    return objective
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier.labels.space import LabelSpace
-from rectifier.losses.cross_entropy import CrossEntropy
+from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.objective import Objective
 from rectifier.methods.catalogue import DEFERRED_FROM, find_method
 from rectifier.methods.method import Afterwards, Options
@@ -33,7 +33,7 @@ def build_objective(
     whole: torch.nn.Module | None = method.build("objective", options, counts, space, gather=gather)
     if whole is not None:
         return whole
-    loss = method.build("loss", options, list(counts), space) or CrossEntropy()
+    loss = method.build("loss", options, list(counts), space) or CrossEntropyLoss()
     weights, rectification = (method.build(slot, options, list(counts)) or {} for slot in ("weights", "rectification"))
     return Objective(loss, space, gather=gather, **weights, **rectification)
 

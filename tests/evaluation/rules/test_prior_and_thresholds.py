@@ -14,8 +14,8 @@ from rectifier.evaluation.rules import LogitAdjustment, ThresholdAdjustment, pri
 from rectifier.evaluation.rules.prior import TAUS
 from rectifier.evaluation.rules.thresholds import STRENGTHS, adjustment_offsets
 from rectifier.labels.columns import softmax
-from rectifier.losses.cross_entropy import CrossEntropy
-from rectifier.losses.logit_adjusted import LogitAdjusted
+from rectifier.losses.cross_entropy import CrossEntropyLoss
+from rectifier.losses.logit_adjusted import LogitAdjustedLoss
 
 
 def test_prior_offsets_are_logit_adjustment() -> None:
@@ -48,9 +48,9 @@ def test_adjustment_after_training_undoes_the_adjustment_in_training() -> None:
     """What a network trained with z + log prior gives is what adjusting plain logits gives."""
     batch = make_batch([2, 5], 50, seed=4)
     counts = [torch.tensor([90, 10]), torch.tensor([50, 20, 9, 1, 0])]
-    plain = CrossEntropy()(batch.logits, batch.targets, (2, 5))
+    plain = CrossEntropyLoss()(batch.logits, batch.targets, (2, 5))
     adjusted = LogitAdjustment(1.0, prior_offsets(counts))(batch.logits)
-    torch.testing.assert_close(LogitAdjusted(counts)(adjusted, batch.targets, (2, 5)), plain, atol=1e-6, rtol=0)
+    torch.testing.assert_close(LogitAdjustedLoss(counts)(adjusted, batch.targets, (2, 5)), plain, atol=1e-6, rtol=0)
 
 
 def test_no_tau_to_choose() -> None:
