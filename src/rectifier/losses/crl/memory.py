@@ -17,8 +17,8 @@ class Memory(nn.Module):
     """Store the last samples, and add them to each batch for mining and comparison.
 
     Called as ``memory(scores, targets, features)``. It returns the batch followed by all stored samples. In a step of
-    training (``in_training``) it then stores the batch in place of the oldest samples. Stored samples have no gradient and keep the scores
-    and features of their own batch, although the network has changed since.
+    training (``in_training``) it then stores the batch in place of the oldest samples. Stored samples have no gradient
+    and keep the scores and features of their own batch, although the network has changed since.
 
     Buffers of fixed size hold everything, so a step can be captured. They are in the state dict, so a resumed run
     continues exactly. 512 samples of 40 labels of two classes and 64 features each take 5.6 MB. Only features have no
