@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 import oracles
 from helpers.cases import Batch, batches
-from rectifier import (
-    class_counts,
-    exponential_profile,
-    imbalance_measure,
-    imbalance_ratio,
-    minority_classes,
-    power_law_profile,
-    step_profile,
-)
+from rectifier import class_counts, imbalance_measure
+from rectifier.labels import exponential_profile, imbalance_ratio, minority_classes, power_law_profile, step_profile
 from rectifier.labels.imbalance import loss_weight
 
 

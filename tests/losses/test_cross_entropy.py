@@ -10,16 +10,8 @@ from torch.nn.functional import cross_entropy
 
 import oracles
 from helpers.cases import DESIGNS, Batch, batches, make_batch
-from rectifier import (
-    LabelSpace,
-    LossParts,
-    RectifiedCrossEntropy,
-    class_counts,
-    class_rectification_loss,
-    imbalance_measure,
-)
-from rectifier.losses.cross_entropy import CrossEntropyLoss
-from rectifier.losses.objective import Objective
+from rectifier import LabelSpace, RectifiedCrossEntropy, class_counts, class_rectification_loss, imbalance_measure
+from rectifier.losses import CrossEntropyLoss, LossParts, Objective
 
 COUNTS = [torch.tensor([900, 100]), torch.tensor([50, 30, 20]), torch.tensor([10, 10])]
 SIZES = [2, 3, 2]

@@ -13,7 +13,8 @@ from torch import Tensor
 
 import oracles
 from helpers.cases import Batch, batches, capture, make_batch
-from rectifier import LabelSpace, LossParts, RectifiedCrossEntropy, class_counts, class_rectification_loss
+from rectifier import LabelSpace, RectifiedCrossEntropy, class_counts, class_rectification_loss
+from rectifier.losses import LossParts
 from rectifier.losses.asymmetric import AsymmetricLoss
 from rectifier.losses.crl.design import Design
 from rectifier.losses.cross_entropy import CrossEntropyLoss

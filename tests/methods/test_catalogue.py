@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from helpers.cases import make_batch
-from rectifier import LabelSpace, LossParts, class_counts
+from rectifier import LabelSpace, class_counts
 from rectifier.evaluation.rules import adjusts_prior
+from rectifier.losses import LossParts
 from rectifier.methods import METHODS, SLOTS, build_objective, build_sampler, find_method, needed_of_network, rounds_of
 from rectifier.training import train
 from rectifier.training.config import Config

@@ -12,8 +12,8 @@ from PIL import Image
 
 from helpers.cases import StopsAfter
 from helpers.training import SHAPES, assert_same, config
-from rectifier import open_data
 from rectifier._base import console
+from rectifier.data import open_data
 from rectifier.labels import columns
 from rectifier.methods import METHODS, find_method
 from rectifier.samplers.lmle.quintuplets import QuintupletSampler

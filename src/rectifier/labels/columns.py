@@ -32,11 +32,13 @@ def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
         with torch.inference_mode(False):  # so that training can use a table first needed in evaluation
             return build(*key)
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def place(*key: Any) -> str:
         name = f"{build.__name__}{key}"
         setattr(_TABLES, name, kept(*key))
         return name
+
+    # What torch.compiler.assume_constant_result does, without its import of the compiler: that takes almost a second.
+    place._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     @wraps(build)
     def lookup(*key: Any) -> Tensor:

@@ -19,7 +19,7 @@ from rectifier.losses.crl.watch import MiningWatch
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
 from rectifier.losses.mixed_labels import Partner, Side, both_sides, larger_side
 from rectifier.losses.module import ScheduledModule
-from rectifier.losses.sample import SampleLoss, check_reduction, class_weight, described, reduce_labels
+from rectifier.losses.sample import SampleLoss, check_reduction, class_weight, described, mean_or_sum, reduce_labels
 
 
 class LossParts(NamedTuple):
@@ -124,7 +124,7 @@ class Objective(ScheduledModule):
                 check.switch("full_if_unmined", full_if_unmined),
                 check.portion("weights_from", weights_from),
                 check.portion("rectify_from", rectify_from),
-                check.choice("reduction", reduction, ("mean", "sum")),
+                mean_or_sum("reduction", reduction),
                 check.that("alpha", alpha, "given together with rectification", alpha is not None or not rectified),
                 check.that("alpha", alpha, "None without rectification", alpha is None or rectified),
                 check.that(

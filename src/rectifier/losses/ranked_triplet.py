@@ -16,7 +16,7 @@ from rectifier.losses.crl import chunks
 from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.inputs import no_autocast, of_features, prepare, prepare_features
 from rectifier.losses.objective import LossParts
-from rectifier.losses.sample import Conventions, described, reduce_labels
+from rectifier.losses.sample import Conventions, described, mean_or_sum, reduce_labels
 
 
 def ranking_loss(features: Tensor, targets: Any, margin: float = 0.2) -> Tensor:
@@ -107,7 +107,7 @@ class RankedCrossEntropy(torch.nn.Module):
             [
                 check.not_negative("ranking_weight", ranking_weight),
                 check.positive("margin", margin),
-                *(check.choice(name, conventions.get(name, "sum"), ("sum", "mean")) for name in _REDUCTIONS),
+                *(mean_or_sum(name, conventions.get(name, "sum")) for name in _REDUCTIONS),
             ]
         )
         self.cross_entropy = CrossEntropyLoss(sizes, **conventions)

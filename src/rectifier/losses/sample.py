@@ -222,6 +222,12 @@ def reduce_labels(per_label: Tensor, label_reduction: str) -> Tensor:
     return per_label.sum() if label_reduction == "sum" else per_label.mean()
 
 
+def mean_or_sum(what: str, value: str) -> str | None:
+    """Return the complaint about the reduction of a loss that compares samples."""
+    complaint = check.choice(what, value, ("mean", "sum"))
+    return complaint and f"{complaint} A loss that compares samples has no value per sample."
+
+
 def check_reduction(label_reduction: str) -> str:
     check.raise_all([check.choice("label_reduction", label_reduction, ("sum", "mean", "none"))])
     return label_reduction

@@ -14,7 +14,7 @@ from rectifier.labels.columns import Sizes, kept_sizes
 from rectifier.losses.crl import chunks
 from rectifier.losses.inputs import IGNORED, no_autocast, of_features, prepare_features
 from rectifier.losses.objective import LossParts
-from rectifier.losses.sample import check_reduction, described, reduce_labels
+from rectifier.losses.sample import check_reduction, described, mean_or_sum, reduce_labels
 
 
 def semi_hard_triplet_loss(
@@ -124,7 +124,7 @@ class SemiHardTripletLoss(torch.nn.Module):
         gather: bool = False,
     ) -> None:
         super().__init__()
-        check.raise_all([check.positive("margin", margin), check.choice("reduction", reduction, ("mean", "sum"))])
+        check.raise_all([check.positive("margin", margin), mean_or_sum("reduction", reduction)])
         self.sizes = None if sizes is None else kept_sizes(sizes)
         self.margin, self.gather, self.ignore_index = margin, gather, ignore_index
         self.reduction, self.label_reduction = reduction, check_reduction(label_reduction)

@@ -48,9 +48,9 @@ def build_sampler(
     options: Options | None = None,
     **common: Any,
 ) -> EpochSampler[Any]:
-    """Build the sampler of a method for training targets ``(N, A)``. ``common`` are seed, num_replicas and rank.
+    """Build the sampler of a method for training targets ``(N, A)``. ``batch_size`` is that of one process.
 
-    ``batch_size`` is that of one process.
+    ``common`` are the options of every sampler, such as seed, num_replicas and rank.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> len(build_sampler("over-sampling", torch.tensor([[0], [0], [0], [1]]), space))

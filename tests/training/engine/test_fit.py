@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from helpers.cases import StopsAfter
 from helpers.network_forms import FORMS, TRIED, images_for
-from rectifier import LabelSpace, Loader, RectifiedCrossEntropy, class_balanced_accuracy, class_counts, open_data
+from rectifier import LabelSpace, RectifiedCrossEntropy, class_balanced_accuracy, class_counts
+from rectifier.data import Loader, open_data
 from rectifier.evaluation.rules import prior_offsets
 from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.objective import Objective
@@ -248,6 +249,8 @@ def test_one_step_of_every_loss_on_every_network_is_finite(method: str, form: st
     model = build_network(network, space, (*TRIED.get(network, (8, 9)), 3), seed=0, **options)
     drawn = build_sampler(method, targets, space, batch_size=10).plan().flatten()[:10]
     objective = build_objective(method, class_counts(targets, space), space)
+    if hasattr(objective, "set_progress"):
+        objective.set_progress(0.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     output = model(images_for(model, 10)[drawn])
     objective(output.logits, targets[drawn], output.features).backward()
