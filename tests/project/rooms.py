@@ -32,18 +32,12 @@ HEIGHT = {room: -row for row, rooms in enumerate(ROWS) for room in rooms}
 
 def table() -> str:
     lines = ["| room | what it does | what is in it |", "|---|---|---|"]
-    lines += [f"| `{place(room)}` | {_about(room)} | {_inside(SOURCE / room)} |" for room in HEIGHT]
+    lines += [f"| `{room}/` | {_about(SOURCE / room)} | {_inside(SOURCE / room)} |" for room in HEIGHT]
     return "\n".join([BEGIN, *lines, END])
 
 
-def place(room: str) -> str:
-    """Return the file of a room that is one file, or the folder."""
-    return f"{room}.py" if (SOURCE / f"{room}.py").is_file() else f"{room}/"
-
-
-def _about(room: str) -> str:
-    path = SOURCE / place(room)
-    text = ast.get_docstring(ast.parse((path / "__init__.py" if path.is_dir() else path).read_text())) or ""
+def _about(folder: Path) -> str:
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     return text.partition("\n")[0]
 
 

@@ -117,9 +117,12 @@ def test_what_we_import_is_in_the_extra_that_an_error_names() -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with links to the packages of the base, and to those that they need."""
-    folder, seen = tmp_path_factory.mktemp("site"), set()
-    waiting = [one.name for one in BASE]
+    return link_packages(tmp_path_factory.mktemp("site"), BASE)
+
+
+def link_packages(folder: Path, wanted: list[Requirement]) -> Path:
+    """Fill a folder with links to some packages of this environment, and to those that they need."""
+    waiting, seen = [one.name for one in wanted], set()
     while waiting:
         found = distribution(waiting.pop())
         if found.name in seen:
@@ -204,6 +207,17 @@ def test_the_command_says_which_extra_it_needs(argument: str, base: Path) -> Non
     found = run(base, "-m", "rectifier", argument)
     sentence = f"rectifier {argument} needs typer, which is not installed: pip install 'rectifier[train]'\n"
     assert (found.returncode, found.stdout, found.stderr) == (1, "", sentence)
+
+
+def test_the_estimator_runs_with_its_extra(tmp_path: Path) -> None:
+    code = """
+import numpy, rectifier
+inputs, classes = numpy.eye(3).repeat(20, 0), numpy.arange(3).repeat(20)
+estimator = rectifier.sklearn.RectifierClassifier(epochs=3).fit(inputs, classes)
+assert estimator.predict(inputs).shape == (60,)
+"""
+    found = run(link_packages(tmp_path, [*BASE, *EXTRAS["sklearn"]]), "-c", code)
+    assert found.returncode == 0, found.stderr
 
 
 def test_losses_samplers_and_labels_import_nothing_beyond_torch() -> None:
