@@ -19,9 +19,7 @@ __version__ = "0.1.0"
 # and processes that only decode images do not wait seconds for torch.
 _MODULES = {
     "evaluation.metrics": ["ClassBalancedAccuracy", "class_balanced_accuracy"],
-    "evaluation.rules": [
-        *("PriorRule", "TemperatureScaling", "ThresholdAdjustment", "TunedThresholds", "VectorScaling"),
-    ],
+    "evaluation.rules": ["PriorRule", "TemperatureScaling", "ThresholdAdjustment", "TunedThresholds"],
     "labels": ["LabelSpace", "class_counts", "imbalance_measure"],
     "losses": [
         *("AsymmetricLoss", "BalancedSoftmaxLoss", "ClassRectificationLoss", "FocalLoss", "LDAMLoss"),
@@ -69,7 +67,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from rectifier.evaluation.rules import TemperatureScaling as TemperatureScaling
     from rectifier.evaluation.rules import ThresholdAdjustment as ThresholdAdjustment
     from rectifier.evaluation.rules import TunedThresholds as TunedThresholds
-    from rectifier.evaluation.rules import VectorScaling as VectorScaling
     from rectifier.labels import LabelSpace as LabelSpace
     from rectifier.labels import class_counts as class_counts
     from rectifier.labels import imbalance_measure as imbalance_measure
