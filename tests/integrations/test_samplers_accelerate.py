@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +10,6 @@ from helpers.processes import in_two_processes
 from helpers.samplers import SAMPLERS, drawn_from, loader_of, padding, plans_of
 
 pytest.importorskip("accelerate")
-pytestmark = pytest.mark.xdist_group("samplers under accelerate")  # the processes are started once
 
 # By default accelerate fills the last round of batches with the first entries of the epoch: so many.
 FILLED = {"over": 4, "down": 2, "progressive": 1, "7 class batches": 1, "8 class batches": 0, "quintuplets": 0}
@@ -30,18 +29,11 @@ def run_accelerate() -> dict[str, list[list[list[int]]]]:
     return drawn
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return in_two_processes(run_accelerate, tmp_path_factory.mktemp("accelerate"))
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_the_ranks_draw_the_plan_of_each_epoch(ranks: list[dict[str, Any]], name: str) -> None:
-    plans = plans_of(SAMPLERS[name]())
-    assert padding([rank[name] for rank in ranks], plans) == [sorted(plan[: FILLED[name]]) for plan in plans]
-
-
-@pytest.mark.parametrize("name", DISPATCHED)
-def test_the_first_process_dispatches_the_plan(ranks: list[dict[str, Any]], name: str) -> None:
-    plans = plans_of(SAMPLERS[name]())
-    assert padding([rank[f"{name}, dispatched"] for rank in ranks], plans) == [[]] * len(plans)
+def test_two_ranks_draw_the_plan_of_each_epoch(tmp_path: Path) -> None:
+    ranks = in_two_processes(run_accelerate, tmp_path)
+    for name, filled in FILLED.items():
+        plans = plans_of(SAMPLERS[name]())
+        assert padding([rank[name] for rank in ranks], plans) == [sorted(plan[:filled]) for plan in plans], name
+    for name in DISPATCHED:
+        plans = plans_of(SAMPLERS[name]())
+        assert padding([rank[f"{name}, dispatched"] for rank in ranks], plans) == [[]] * len(plans), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from helpers.samplers import CLASSES, EPOCHS, SAMPLERS, loader_of, padding, plan
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-pytestmark = pytest.mark.xdist_group("samplers under huggingface")  # the processes are started once
 
 # The Trainer fills the last round of batches with the first entries of the epoch: so many.
 FILLED = {"over": 4, "progressive": 1, "7 class batches": 1, "quintuplets": 0}
@@ -67,12 +67,8 @@ def run_trainer() -> dict[str, list[list[list[int]]]]:
     return {name: train(name) for name in FILLED}
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return in_two_processes(run_trainer, tmp_path_factory.mktemp("huggingface"))
-
-
-@pytest.mark.parametrize("name", FILLED)
-def test_the_ranks_draw_the_plan_of_each_epoch(ranks: list[dict[str, Any]], name: str) -> None:
-    plans = plans_of(SAMPLERS[name]())
-    assert padding([rank[name] for rank in ranks], plans) == [sorted(plan[: FILLED[name]]) for plan in plans]
+def test_two_ranks_draw_the_plan_of_each_epoch(tmp_path: Path) -> None:
+    ranks = in_two_processes(run_trainer, tmp_path)
+    for name, filled in FILLED.items():
+        plans = plans_of(SAMPLERS[name]())
+        assert padding([rank[name] for rank in ranks], plans) == [sorted(plan[:filled]) for plan in plans], name

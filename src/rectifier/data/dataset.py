@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier._base import check
+from rectifier.labels.counts import class_counts
 from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")

@@ -53,7 +53,7 @@ def _rectification(**fixed: Any) -> Part:
     return Part(build, tuple(name for name in _CRL_OPTIONS if name not in fixed))
 
 
-_OBJECTIVES_OWN = ("falling", "rectify_from", "pooled", "memory", "memory_age")
+_OBJECTIVES_OWN = ("falling", "rectify_from", "pooled", "full_if_unmined", "memory", "memory_age")
 _CRL_OPTIONS = ("eta", "alpha", *Design._fields, *_OBJECTIVES_OWN)
 _CRL = "Dong, Gong, Zhu: Imbalanced deep learning by minority class incremental rectification, 2019"
 _DRUMMOND = "Drummond, Holte: C4.5, class imbalance, and cost sensitivity, 2003"

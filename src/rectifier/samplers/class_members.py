@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,9 +58,8 @@ def present_classes(targets: Targets, sizes: Sizes | None) -> PresentClasses:
 
 def checked_targets(targets: Targets, sizes: Sizes | None) -> tuple[Tensor, list[Tensor]]:
     """Return targets in any form as a tensor ``(N, A)`` on the CPU, and the counts of each label's classes."""
-    listed = isinstance(targets, Sequence) or hasattr(targets, "__array__")
-    on_cpu: Any = torch.as_tensor(targets, device="cpu") if listed and not isinstance(targets, str) else targets
-    by_label = class_counts(on_cpu, [int(sizes)] if isinstance(sizes, Integral) else sizes)
+    on_cpu = check.as_tensor("targets", targets).cpu()
+    by_label = class_counts(on_cpu, sizes)
     if not torch.cat(by_label).any():
         check.fail("targets", "of at least one sample with a label", f"{len(on_cpu)} samples without")
     return check.targets(on_cpu, len(by_label)), by_label

@@ -260,6 +260,28 @@ def test_a_rule_moves_with_its_model(make: Make) -> None:
     assert half.label_sizes.dtype == torch.int64
 
 
+@every_rule
+def test_a_fit_does_not_depend_on_the_default_device(make: Make) -> None:
+    batch = make_batch(SIZES, 80, seed=1, missing=0.1, dtype=torch.float32)
+    expected, rule = make(SIZES).fit(batch.logits, batch.targets), make(SIZES)
+    with torch.device("meta"):
+        rule.fit(batch.logits, batch.targets)
+    assert same_state(rule, expected)
+
+
+@every_rule
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu(make: Make) -> None:
+    rule, logits = fitted(make)
+    batch = make_batch(SIZES, 80, seed=1, skew=3.0, missing=0.1, dtype=torch.float32)
+    there = make(SIZES).cuda().fit(batch.logits.cuda(), batch.targets.cuda())
+    assert {buffer.device.type for buffer in there.buffers()} == {"cuda"}
+    assert same_state(copy.deepcopy(there).cpu(), rule)
+    for one in (there, rule):  # a rule may also stay on the CPU
+        torch.testing.assert_close(one(logits.cuda()).cpu(), rule(logits))
+        assert torch.equal(one.decide(logits.cuda()).cpu(), rule.decide(logits))
+
+
 def test_a_repr_shows_what_was_fitted() -> None:
     logits, targets = [[2.0, 0.0], [2.0, 0.1], [2.0, 1.0]], [0, 0, 1]
     assert repr(TunedThresholds()) == "TunedThresholds(not fitted)"

@@ -32,11 +32,13 @@ def adjusts_prior(loss: object) -> bool:
 
     It does if it, or a part of it, has ``adjusts_prior = True``, or is a loss of PyTorch with class weights.
     """
-    parts = list(loss.modules()) if isinstance(loss, nn.Module) else [loss]
-    weighted = [part for part in parts if isinstance(part, nn.CrossEntropyLoss | nn.NLLLoss)]
-    return any(getattr(part, "adjusts_prior", False) is True for part in parts) or any(
-        part.weight is not None for part in weighted
-    )
+
+    def corrects(part: object) -> bool:
+        if isinstance(part, nn.CrossEntropyLoss | nn.NLLLoss):
+            return part.weight is not None
+        return getattr(part, "adjusts_prior", False) is True
+
+    return any(map(corrects, loss.modules() if isinstance(loss, nn.Module) else [loss]))
 
 
 class PriorRule(CountRule):

@@ -44,7 +44,7 @@ class Rule(nn.Module, ABC):
 
         Targets are ``(N,)`` for one label, ``(N, A)`` for several, negative where missing. Logits must be finite.
         """
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
             known = _wide(check.logits(as_tensor("logits", logits)).detach().cpu())
             sizes = columns.as_sizes(self.given, known.shape[1])
             wanted = as_tensor("targets", targets).cpu()
@@ -157,9 +157,9 @@ class CountRule(OffsetRule):
         several = isinstance(values, Sequence) and len(values) > 0 and all(map(check.is_real, values))
         number = check.that(name, value, "a number", check.is_real(value))
         check.raise_all([number, check.that(f"{name}s", values, "a list of at least one number", several)])
-        self.class_counts, known = counts_and_sizes(class_counts, sizes)
+        counts, known = counts_and_sizes(class_counts, sizes)
         super().__init__(known)
-        self.name, self.values = name, tuple(values)
+        self.class_counts, self.name, self.values = counts, name, tuple(values)
         self.register_buffer(name, torch.zeros(()))
         self._set(value)
 
