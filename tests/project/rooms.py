@@ -16,7 +16,7 @@ BEGIN, END = "<!-- rooms: begin -->", "<!-- rooms: end -->"
 # A module imports from its own room and from the rows below it. Rooms in one row do not import each other.
 ROWS = [
     ["cli"],
-    ["reproduce"],
+    ["reproduce", "sklearn"],
     ["report"],
     ["training"],
     ["methods"],
