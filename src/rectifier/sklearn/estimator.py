@@ -32,7 +32,7 @@ SUPPORTED = tuple(name for name, method in METHODS.items() if not (method.featur
 
 
 def _has_one_label(self: RectifierClassifier) -> bool:
-    if len(getattr(self, "label_space_", "1")) > 1:
+    if isinstance(getattr(self, "classes_", None), list):
         raise AttributeError("decision_function is for one label. For several, predict_log_proba gives the same.")
     return True
 
@@ -96,7 +96,7 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: int = 100,
         batch_size: int = 128,
         learning_rate: float = 0.01,
-        weight_decay: float = 0.5,
+        weight_decay: float = 1.0,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 10,
@@ -193,6 +193,7 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return state
 
     def _check_parameters(self) -> None:
+        share, augment = self.validation_fraction, self.augment
         check.raise_all(
             [
                 check.count("epochs", self.epochs),
@@ -200,13 +201,13 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 check.positive("learning_rate", self.learning_rate),
                 check.not_negative("weight_decay", self.weight_decay),
                 check.switch("early_stopping", self.early_stopping),
-                check.share("validation_fraction", self.validation_fraction),
+                check.that(
+                    "validation_fraction", share, "a number between 0 and 1", check.is_real(share) and 0 < share < 1
+                ),
                 check.count("patience", self.patience),
                 check.choice("decision_rule", self.decision_rule, RULES),
                 check.switch("standardize", self.standardize),
-                check.that(
-                    "augment", self.augment, "callable, or None", self.augment is None or callable(self.augment)
-                ),
+                check.that("augment", augment, "a function, or None", augment is None or callable(augment)),
                 check.that("network", self.network, "a name, a module or a function", _is_network(self.network)),
             ]
         )
@@ -225,9 +226,7 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             vectors = validate_data(self, x, dtype=np.float64, reset=fitting)
             samples = torch.from_numpy(np.array(vectors))  # a copy, because memory maps may be read-only
         elif kind == FILES:
-            name = self.network if isinstance(self.network, str) else ""
-            size = as_size(self.image_size) or default_size("resnet32" if name == "auto" else name)
-            samples = read_files(x, *((*size, 3) if fitting else self._image_shape()))
+            samples = read_files(x, *self._file_shape(fitting))
         else:
             samples = image_array(x)
         if fitting and kind != VECTORS:  # of an earlier fit to vectors
@@ -238,7 +237,11 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check.fail("X", f"of samples of shape {self.sample_shape_}, as in fit", f"samples of shape {shape}")
         return samples
 
-    def _image_shape(self) -> tuple[int, ...]:
+    def _file_shape(self, fitting: bool) -> tuple[int, ...]:
+        """Return height, width and channels to decode files to: those of the fit, if there was one."""
+        if fitting:
+            name = self.network if isinstance(self.network, str) else ""
+            return (*(as_size(self.image_size) or default_size("resnet32" if name == "auto" else name)), 3)
         if len(self.sample_shape_) == 1:
             check.fail("X", f"vectors of {self.sample_shape_[0]} features, as in fit", FILES)
         return self.sample_shape_

@@ -27,7 +27,7 @@ from rectifier.networks.decoupling import RetrainedClassifier, choose_tau, tau_n
 from rectifier.networks.network import Network
 from rectifier.networks.registry import build_network
 from rectifier.sklearn.inputs import Standardise, sample_shape
-from rectifier.sklearn.loop import Curves, Training, is_whole, outputs, train, training_order
+from rectifier.sklearn.loop import Curves, Training, copies, outputs, train, training_order
 from rectifier.sklearn.rule import Rule, fit_rule, needs_validation, rule_of
 
 
@@ -60,6 +60,8 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
         data, held_out = _split(data, space, asked.validation_fraction, seed)
     counts = weighted_counts(data, space)
     model = _build_model(asked, data, space, device)
+    if afterwards.kind is not None and not isinstance(model[1], Network):
+        check.fail("network", f"a name, so that {method} can change its classifier", type(model[1]).__name__)
     how = Training(
         epochs=asked.epochs,
         batch_size=asked.batch_size,
@@ -72,12 +74,12 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
     )
     common: dict[str, Any] = {"seed": seed, "batch_size": asked.batch_size, "num_replicas": 1, "rank": 0}
 
-    def current_rule() -> tuple[Rule, Tensor]:
-        logits, _ = outputs(model, held_out.samples, device)
+    def validate() -> tuple[Rule, Tensor]:
+        logits = outputs(model, held_out.samples, device)[0] if len(held_out.samples) else torch.zeros(0)
         return fit_rule(rule, method, counts, space, logits, held_out.targets), logits
 
     def score() -> float:
-        fitted, logits = current_rule()
+        fitted, logits = validate()
         return float(class_balanced_accuracy(fitted(logits), held_out.targets, space))
 
     curves = train(
@@ -92,7 +94,7 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
         whole_from(method, options),
     )
     if afterwards.kind in ("crt", "lws"):
-        retrained = RetrainedClassifier(_own_network(model, method), scales=afterwards.kind == "lws", seed=seed)
+        retrained = RetrainedClassifier(cast(Network, model[1]), scales=afterwards.kind == "lws", seed=seed)
         second = _behind(model[0], retrained)
         order = training_order(
             "class-balanced-sampling", data.targets, data.weights, space, epochs=afterwards.epochs, **common
@@ -101,16 +103,13 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
         train(second, build_objective("ce", counts, space), data.samples, data.targets, order, again)
         retrained.put_back()
     elif afterwards.kind == "tau":
-        _normalise_classifier(_own_network(model, method), outputs(model, held_out.samples, device)[1], held_out, space)
-    return Fitted(model.eval(), current_rule()[0], counts, curves)
+        _normalise_classifier(model, held_out, space, device)
+    return Fitted(model.eval(), validate()[0], counts, curves)
 
 
 def weighted_counts(data: Data, space: LabelSpace) -> list[Tensor]:
-    """Return the sum of the weights of each class, as whole numbers: at least 1 for a class that has a sample.
-
-    Weights that are not whole are scaled to mean 1 first.
-    """
-    weights = data.weights if is_whole(data.weights) else data.weights / data.weights.mean()
+    """Return the samples of each class, repeated by their weights and rounded, but at least 1 where there is any."""
+    weights = copies(data.weights)
     own = columns.own_columns(data.targets, space.sizes)
     shares = weights[:, None] * (own >= 0)
     total = torch.zeros(space.columns, dtype=weights.dtype).index_add(0, own.clamp(min=0).flatten(), shares.flatten())
@@ -137,10 +136,9 @@ def _build_model(asked: Any, data: Data, space: LabelSpace, device: torch.device
 def _build_network(asked: Any, space: LabelSpace, shape: tuple[int, ...]) -> nn.Module:
     network, options = asked.network, dict(asked.network_options or {})
     if isinstance(network, nn.Module):
-        wanted = find_method(asked.method).classifier
-        if options or wanted:
-            needed = "a name or a function" + (f", for the {wanted} classifier of {asked.method}" if wanted else "")
-            check.fail("network", needed if wanted else f"{needed}, which take network_options", "a module")
+        check.options_of("a network that is a module", options, ())
+        if (wanted := find_method(asked.method).classifier) is not None:
+            check.fail("network", f"a name, so that it has the {wanted} classifier of {asked.method}", "a module")
         return deepcopy(network)
     options = needed_of_network(asked.method, options)
     if not isinstance(network, str):
@@ -155,18 +153,11 @@ def _behind(fixed: nn.Module, network: nn.Module) -> nn.Sequential:
     return nn.Sequential(OrderedDict(standardise=fixed, network=network))
 
 
-def _own_network(model: nn.Sequential, method: str) -> Network:
-    network = model[1]
-    if not isinstance(network, Network):
-        check.fail("network", f"a name, so that {method} can change its classifier", type(network).__name__)
-    return network
-
-
-def _normalise_classifier(network: Network, features: Tensor | None, held_out: Data, space: LabelSpace) -> None:
+def _normalise_classifier(model: nn.Sequential, held_out: Data, space: LabelSpace, device: torch.device) -> None:
     """Divide the weights of each class by a power of their norm, chosen on held-out data. Biases become 0."""
-    classifier = cast(Any, network.head.classifier)
-    weight = classifier.weight.detach().cpu()
-    tau = choose_tau(cast(Tensor, features), held_out.targets, weight, None, space)
+    classifier = cast(Any, model[1]).head.classifier
+    features = cast(Tensor, outputs(model, held_out.samples, device)[1])
+    tau = choose_tau(features, held_out.targets, classifier.weight.detach().cpu(), None, space)
     with torch.no_grad():
         classifier.weight.copy_(tau_normalised(classifier.weight, tau))
         classifier.bias.zero_()

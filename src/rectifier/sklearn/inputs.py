@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor, nn
 
 from rectifier._base import check
-from rectifier.data.decode import UnreadableError, decode
 
 VECTORS, IMAGES, FILES = "vectors", "image arrays", "file names"
 Shape = tuple[int, ...]
 """``(F,)`` of vectors, ``(H, W, C)`` of images, as ``build_network`` takes it."""
-_AT_ONCE = 1024  # samples in floating point at the same time
+_AT_ONCE = 1024, 2**22  # samples, and their numbers, in one forward pass
 
 
 def kind_of(x: Any) -> str:
@@ -59,6 +57,10 @@ def image_array(x: Any) -> Tensor:
 
 def read_files(x: Any, height: int, width: int, channels: int) -> Tensor:
     """Decode image files to uint8 ``(N, C, H, W)``, RGB or grey. A file that cannot be read is an error."""
+    from PIL import Image  # vectors and arrays do without it
+
+    from rectifier.data.decode import UnreadableError, decode
+
     paths, unreadable = [Path(name) for name in _column(x)], dict[Path, str]()
 
     def pixels(path: Path) -> NDArray[np.uint8]:
@@ -72,8 +74,9 @@ def read_files(x: Any, height: int, width: int, channels: int) -> Tensor:
     with ThreadPoolExecutor(os.cpu_count(), "rectifier-decode") as threads:
         images = np.stack(list(threads.map(pixels, paths)))
     if unreadable:
-        named = "; ".join(f"{path}: {why}" for path, why in list(unreadable.items())[:3])
-        raise ValueError(f"Cannot read {len(unreadable)} of {check.amount(len(paths), 'image')}. {named}")
+        bad = [path for path in paths if path in unreadable]
+        named = "; ".join(f"{path}: {unreadable[path]}" for path in bad[:3])
+        raise ValueError(f"Cannot read {len(bad)} of {check.amount(len(paths), 'image')}. {named}")
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 
@@ -86,6 +89,12 @@ def sample_shape(samples: Tensor) -> Shape:
 def as_float(samples: Tensor, dtype: torch.dtype) -> Tensor:
     """Return samples in floating point, bytes scaled to values from 0 to 1."""
     return samples.to(dtype) / 255 if samples.dtype == torch.uint8 else samples.to(dtype)
+
+
+def chunks(samples: Tensor) -> list[Tensor]:
+    """Split samples into parts that fit in memory with all that a network makes of them."""
+    most, numbers = _AT_ONCE
+    return list(samples.split(max(1, min(most, numbers // samples[0].numel()))))
 
 
 class Standardise(nn.Module):
@@ -128,8 +137,8 @@ def _beside(values: Tensor, samples: Tensor) -> Tensor:
 
 def _weighted_mean(samples: Tensor, weights: Tensor, centre: Tensor | None = None) -> Tensor:
     """Return the mean over samples and pixels, float64 ``(C,)``; with a centre, of the squared distances to it."""
-    total = torch.zeros(samples.shape[1], dtype=torch.float64)
-    for part, weight in zip(samples.split(_AT_ONCE), weights.double().split(_AT_ONCE), strict=True):
+    total, parts = torch.zeros(samples.shape[1], dtype=torch.float64), chunks(samples)
+    for part, weight in zip(parts, weights.double().split([len(part) for part in parts]), strict=True):
         values = as_float(part, torch.float64)
         if centre is not None:
             values = (values - _beside(centre, values)).square()

@@ -1,4 +1,4 @@
-"""Train a network on tensors in memory: the loop, its random numbers, and what a method does afterwards."""
+"""The training loop over tensors in memory, the order of its samples, and its random numbers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from rectifier._base import console
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import build_sampler
-from rectifier.sklearn.inputs import as_float
+from rectifier.sklearn.inputs import as_float, chunks
 
-_AT_ONCE = 1024  # samples in one forward pass of a prediction
-_ONE_FIT = threading.Lock()  # PyTorch has one random state for all threads
+_MOST_COPIES = 10  # of a sample, on average, for whole weights
+_ONE_FIT = threading.RLock()  # PyTorch has one random state for all threads
 
 
 @contextmanager
@@ -67,10 +67,10 @@ def training_order(
 ) -> Order:
     """Return the rows of each epoch. A row of weight 2 comes twice as often as one of weight 1.
 
-    Whole weights repeat a row. If any weight is not whole, they are scaled to mean 1 and each epoch draws the numbers
-    of copies, whose means are the weights.
+    ``copies`` gives the copies of each row, on average. If they are not whole, each epoch draws whole numbers around
+    them.
     """
-    rows, sampler = torch.arange(len(targets)), None
+    rows, weights, sampler = torch.arange(len(targets)), copies(weights), None
     if is_whole(weights):
         rows = rows.repeat_interleave(weights.long())
         sampler = build_sampler(method, targets[rows], space, seed=seed, **more)
@@ -78,13 +78,25 @@ def training_order(
     def order(epoch: int) -> Tensor:
         drawn, chosen = rows, sampler
         if chosen is None:
-            reached = (weights.double().cumsum(0) * len(weights) / weights.double().sum() + torch.rand(())).floor()
-            drawn = rows.repeat_interleave(reached.diff(prepend=reached.new_zeros(1)).long())
+            reached = (weights.cumsum(0) + torch.rand(())).floor().long()
+            drawn = rows.repeat_interleave(reached.diff(prepend=torch.zeros(1, dtype=torch.int64)))
             chosen = build_sampler(method, targets[drawn], space, seed=seed, **more)
         chosen.set_epoch(epoch)
         return drawn[chosen.plan()]
 
     return order
+
+
+def copies(weights: Tensor) -> Tensor:
+    """Return the copies of each sample in an epoch: the weights if they are whole, else scaled to mean 1.
+
+    Large whole weights, such as those of a survey, are scaled too. Otherwise an epoch would hardly end.
+
+    >>> copies(torch.tensor([1.0, 3.0])), copies(torch.tensor([0.1, 0.3]))
+    (tensor([1., 3.]), tensor([0.5000, 1.5000]))
+    """
+    repeats = is_whole(weights) and weights.mean() <= _MOST_COPIES
+    return weights if repeats else weights / weights.mean()
 
 
 def is_whole(weights: Tensor) -> bool:
@@ -154,7 +166,7 @@ def outputs(model: nn.Module, samples: Tensor, device: torch.device) -> tuple[Te
     was_training = model.training
     model.to(device).eval()
     with torch.inference_mode():
-        found = [_output(model, batch.to(device)) for batch in samples.split(_AT_ONCE)]
+        found = [_output(model, batch.to(device)) for batch in chunks(samples)]
     model.train(was_training)
     logits = torch.cat([logits for logits, _ in found]).cpu()
     features = [own for _, own in found if own is not None]

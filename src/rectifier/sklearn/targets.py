@@ -33,6 +33,7 @@ class Labels(NamedTuple):
         return found
 
     def check_length(self, samples: int) -> None:
+        """Check that there is a row for each sample of X."""
         if len(self.columns[0]) != samples:
             check.fail("y", f"as long as X ({check.amount(samples, 'sample')})", len(self.columns[0]))
 
@@ -57,7 +58,10 @@ def read_labels(y: Any) -> Labels:
         if array.ndim not in (1, 2):
             check.fail("y", "of shape (N,) or (N, labels)", f"shape {array.shape}")
         flat, columns = array.ndim == 1, list(array.T) if array.ndim == 2 else [array]
-        names = [f"label{a}" for a in range(len(columns))]
+        named = flat and getattr(y, "name", None) is not None  # a Series
+        names = [str(y.name)] if named else [f"label{a}" for a in range(len(columns))]
+    if len(set(names)) < len(names):
+        check.fail("the columns of y", "of different names", names)
     if len(columns) == 1 and not flat:
         message = "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (N,)."
         warnings.warn(message, DataConversionWarning, stacklevel=4)
@@ -79,6 +83,8 @@ def find_classes(labels: Labels) -> list[Column]:
             if len({isinstance(value, str) for value in present}) > 1:
                 check.fail(f"label {name!r}", "all strings or all numbers", "both")
             present = present if isinstance(present[0], str) else np.array(present.tolist())
+        if present.dtype.kind == "f" and not np.isfinite(present).all():
+            check.fail(f"label {name!r}", "of finite values", "infinity")
         check_classification_targets(present)
         found.append(np.unique(present))
     return found
@@ -86,8 +92,6 @@ def find_classes(labels: Labels) -> list[Column]:
 
 def encode(labels: Labels, classes: list[Column]) -> Tensor:
     """Return targets: int64 ``(N, A)``, -1 where a value is missing or none of the classes."""
-    if len(labels.columns) != len(classes):
-        check.fail("y", f"of {check.amount(len(classes), 'label')}, as in fit", len(labels.columns))
     return torch.stack([torch.from_numpy(_places(*both)) for both in zip(labels.columns, classes, strict=True)], 1)
 
 
@@ -106,6 +110,8 @@ def label_space(labels: Labels, classes: list[Column]) -> LabelSpace:
 
 def balanced_accuracy(predicted: Tensor, labels: Labels, classes: list[Column], weights: Column) -> float:
     """Return the mean over labels of the mean recall of their classes. A class that fit did not see has recall 0."""
+    if len(labels.columns) != len(classes):
+        check.fail("y", f"of {check.amount(len(classes), 'label')}, as in fit", len(labels.columns))
     recalls = []
     for column, own, guess in zip(labels.columns, classes, predicted.numpy().T, strict=True):
         counted = ~_missing(column) & (weights > 0)
