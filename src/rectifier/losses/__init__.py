@@ -8,6 +8,7 @@ that computes the same.
 from rectifier.losses.asymmetric import AsymmetricLoss, asymmetric_loss
 from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.loss import ClassRectificationLoss, class_rectification_loss
+from rectifier.losses.crl.reach import mining_rates
 from rectifier.losses.cross_entropy import (
     CrossEntropyLoss,
     RectifiedCrossEntropy,
@@ -53,6 +54,7 @@ __all__ = [
     "focal_loss",
     "ldam_loss",
     "logit_adjusted_loss",
+    "mining_rates",
     "quintuplet_loss",
     "ranked_cross_entropy",
     "ranking_loss",
