@@ -1,5 +1,6 @@
 # Every target first creates a virtual environment in .venv, with the tested versions of constraints.txt.
-# This needs Python 3.11.4 or newer (PYTHON=...) and pip.
+# This needs Python 3.11.4 or newer (PYTHON=...) and pip. torchvision and timm lie in a folder of their own, which only their
+# tests use: PyPI's torchvision does not load with a torch for CPUs, and other packages load it wherever they find it.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -24,6 +25,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --upgrade --target $(VENV)/torchvision torchvision timm
 	@touch $(READY)
 
 demo: $(READY)

@@ -382,6 +382,9 @@ def test_batches_without_anything_to_mine_warn_once() -> None:
         busy = RectifiedCrossEntropy([90, 10], eta=0.5)
         for _ in range(2 * WATCHED):
             busy(torch.randn(5, 2), torch.tensor([0, 0, 0, 1, 1]))
+        balanced = RectifiedCrossEntropy([50, 50], eta=0.5)  # alpha = 0: nothing is lost
+        for _ in range(2 * WATCHED):
+            balanced(logits, unmined)
         quiet = RectifiedCrossEntropy([90, 10], eta=0.5).eval()
         for _ in range(2 * WATCHED):
             quiet(logits, unmined)

@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
@@ -94,6 +95,21 @@ def test_copies_and_files(network: Any, tmp_path: Path) -> None:
         np.testing.assert_array_equal(other.predict_proba(X), found.predict_proba(X))
         assert other.label_space_ == found.label_space_
     assert not hasattr(clone(found), "network_")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["crl", "remix", "crt", "tau-normalisation"])
+def test_a_gpu(method: str) -> None:
+    X, y = blobs()
+    before = torch.cuda.get_rng_state()
+    found = RectifierClassifier(method, device="cuda", validation_fraction=0.2, **FAST).fit(X, y)
+    assert next(found.network_.parameters()).is_cuda
+    assert found.score(X, y) > 0.8
+    other = pickle.loads(pickle.dumps(found)).set_params(device="cpu")
+    np.testing.assert_allclose(other.predict_proba(X), found.predict_proba(X), atol=1e-3)
+    images = RectifierClassifier(method, **{**FAST, "epochs": 5}).fit(X.reshape(80, 2, 2).repeat(4, 1).repeat(4, 2), y)
+    assert next(images.network_.parameters()).is_cuda
+    assert torch.equal(torch.cuda.get_rng_state(), before)
 
 
 def test_it_shows_its_parameters() -> None:

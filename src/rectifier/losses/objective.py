@@ -187,7 +187,7 @@ class Objective(ScheduledModule):
                 rectified = (larger_side(sides), given.features, given.sizes, self.design)
                 mined = rectify(scores, *rectified, self.generator, gather, self.memory)
                 if in_training(self) and self.memory is None:
-                    self._watch(mined.comparisons)
+                    self._watch(mined.comparisons, alpha)
                 if self.full_if_unmined:
                     alpha = torch.where(mined.comparisons > 0, alpha, 0)
                 mined = _pooled(mined) if self.pooled else mined

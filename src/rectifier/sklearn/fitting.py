@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rectifier._base import check
 from rectifier.data.split import stratified_split
 from rectifier.evaluation.metrics import class_balanced_accuracy
+from rectifier.evaluation.rules.rule import OffsetRule
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import (
@@ -28,7 +29,7 @@ from rectifier.networks.network import Network
 from rectifier.networks.registry import build_network
 from rectifier.sklearn.inputs import Standardise, sample_shape
 from rectifier.sklearn.loop import Curves, Training, copies, outputs, train, training_order
-from rectifier.sklearn.rule import Rule, fit_rule, needs_validation, rule_of
+from rectifier.sklearn.rule import fit_rule, needs_validation, rule_of
 
 
 class Data(NamedTuple):
@@ -46,7 +47,7 @@ class Fitted(NamedTuple):
     """A trained network that includes the standardisation, its decision rule, and how training went."""
 
     network: nn.Module
-    rule: Rule
+    rule: OffsetRule
     counts: list[Tensor]
     curves: Curves
 
@@ -74,7 +75,7 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
     )
     common: dict[str, Any] = {"seed": seed, "batch_size": asked.batch_size, "num_replicas": 1, "rank": 0}
 
-    def validate() -> tuple[Rule, Tensor]:
+    def validate() -> tuple[OffsetRule, Tensor]:
         logits = outputs(model, held_out.samples, device)[0] if len(held_out.samples) else torch.zeros(0)
         return fit_rule(rule, method, counts, space, logits, held_out.targets), logits
 

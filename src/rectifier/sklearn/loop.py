@@ -119,8 +119,9 @@ def train(
     With ``score``, stop after ``patience`` epochs without a better one and restore the best weights. Epochs before the
     share ``choose_from`` of training do not count.
     """
-    model.to(how.device).train()
-    objective.to(how.device)
+    for module in (model, objective, how.mixing):
+        if module is not None:
+            module.to(how.device).train()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     groups: list[dict[str, Any]] = [
         {"params": [weight for weight in trained if weight.dim() > 1], "weight_decay": how.weight_decay},
@@ -166,7 +167,7 @@ def outputs(model: nn.Module, samples: Tensor, device: torch.device) -> tuple[Te
     was_training = model.training
     model.to(device).eval()
     with torch.inference_mode():
-        found = [_output(model, batch.to(device)) for batch in chunks(samples)]
+        found = [_output(model, _inputs(model, batch, device)) for batch in chunks(samples)]
     model.train(was_training)
     logits = torch.cat([logits for logits, _ in found]).cpu()
     features = [own for _, own in found if own is not None]
@@ -181,7 +182,7 @@ def _judge(curves: Curves, model: nn.Module, score: float, counts: bool) -> None
 
 
 def _loss(model: nn.Module, objective: nn.Module, samples: Tensor, targets: Tensor, how: Training) -> Tensor:
-    inputs, own = _inputs(model, samples.to(how.device)), targets.to(how.device)
+    inputs, own = _inputs(model, samples, how.device), targets.to(how.device)
     more: dict[str, Any] = {}
     if how.augment is not None:
         inputs = how.augment(inputs)
@@ -192,11 +193,14 @@ def _loss(model: nn.Module, objective: nn.Module, samples: Tensor, targets: Tens
     return loss
 
 
-def _inputs(model: nn.Module, samples: Tensor) -> Tensor:
-    return as_float(samples, next(model.parameters()).dtype)
+def _inputs(model: nn.Module, samples: Tensor, device: torch.device) -> Tensor:
+    """Return samples in the network's precision. Bytes are moved as bytes, numbers in this precision."""
+    dtype = next(model.parameters()).dtype
+    moved = samples if samples.dtype == torch.uint8 else samples.to(dtype)
+    return as_float(moved.to(device), dtype)
 
 
-def _output(model: nn.Module, samples: Tensor) -> tuple[Tensor, Tensor | None]:
+def _output(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return logits and features. A network may give logits alone."""
-    output: Any = model(_inputs(model, samples))
+    output: Any = model(inputs)
     return (output, None) if isinstance(output, Tensor) else (output.logits, getattr(output, "features", None))

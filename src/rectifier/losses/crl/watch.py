@@ -22,13 +22,14 @@ class MiningWatch:
         self._batches = 0
         self._unmined: Tensor | None = None  # on the device, then on the host; -1 until the copy has arrived
 
-    def __call__(self, comparisons: Tensor) -> None:
-        """Note the comparisons ``(A,)`` of a batch."""
+    def __call__(self, comparisons: Tensor, alpha: Tensor) -> None:
+        """Note the comparisons ``(A,)`` of a batch. Labels that are not rectified (alpha = 0) do not count."""
         if torch.compiler.is_compiling() or self._batches < 0 or _is_capturing(comparisons):
             return
         self._batches += 1
         if self._batches <= WATCHED:
-            unmined = (comparisons.detach() == 0).all().long()
+            rectified = alpha > 0
+            unmined = (rectified.any() & ~(rectified & (comparisons > 0)).any()).long()
             self._unmined = unmined if self._unmined is None else self._unmined.to(unmined.device) + unmined
         if self._batches == WATCHED and self._unmined is not None:
             self._unmined = _to_host(self._unmined)
