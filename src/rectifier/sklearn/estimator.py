@@ -73,7 +73,7 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: the classes, or a list of them for several labels.
         label_space_: names of labels and classes, a ``LabelSpace``.
         network_: the trained network; it includes the standardisation.
-        rule_: the decision rule, a function of logits.
+        rule_: the decision rule, a module of logits; ``"argmax"`` is a ``PriorRule`` with tau 0.
         class_counts_: training samples of each class, one tensor per label.
         n_iter_: number of epochs.
         loss_curve_: mean training loss of each epoch.
@@ -261,7 +261,8 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "network_")
         samples = self._read(x)
         logits, _ = outputs(self.network_, samples, self._device(samples))
-        return self.rule_(logits)
+        adjusted: Tensor = self.rule_(logits.double())
+        return adjusted
 
     def _predicted(self, x: Any) -> Tensor:
         """Return the number of the best class of each label, ``(n, labels)``."""

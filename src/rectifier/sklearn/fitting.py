@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from rectifier._base import check
 from rectifier.data.split import stratified_split
-from rectifier.evaluation.metrics import class_balanced_accuracy
+from rectifier.evaluation.metrics.balanced import class_balanced_accuracy
+from rectifier.evaluation.rules import Rule
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import (
@@ -28,7 +29,7 @@ from rectifier.networks.network import Network
 from rectifier.networks.registry import build_network
 from rectifier.sklearn.inputs import Standardise, sample_shape
 from rectifier.sklearn.loop import Curves, Training, copies, outputs, train, training_order
-from rectifier.sklearn.rule import Rule, fit_rule, needs_validation, rule_of
+from rectifier.sklearn.rule import fit_rule, needs_validation, rule_of
 
 
 class Data(NamedTuple):
@@ -63,7 +64,7 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
     if afterwards.kind is not None and not isinstance(model[1], Network):
         check.fail("network", f"a name, so that {method} can change its classifier", type(model[1]).__name__)
     how = Training(
-        epochs=asked.epochs,
+        epochs=asked.epochs if max(space.sizes) > 1 else 0,  # nothing to learn
         batch_size=asked.batch_size,
         learning_rate=asked.learning_rate,
         weight_decay=asked.weight_decay,
@@ -87,7 +88,7 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
         build_objective(method, counts, space, **options),
         data.samples,
         data.targets,
-        training_order(method, data.targets, data.weights, space, epochs=how.epochs, options=options, **common),
+        training_order(method, data.targets, data.weights, space, epochs=asked.epochs, options=options, **common),
         how,
         score if asked.early_stopping else None,
         asked.patience,

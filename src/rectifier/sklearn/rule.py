@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.evaluation.rules import LogitAdjustment, ThresholdAdjustment, prior_offsets, tuned_offsets
+from rectifier.evaluation.rules import PriorRule, Rule, TunedThresholds
+from rectifier.evaluation.scoring import POSTHOC
 from rectifier.labels.space import LabelSpace
-from rectifier.methods import METHODS, find_method
+from rectifier.methods import find_method
 
 RULES = ("auto", "argmax", "prior", "tuned")
-_POSTHOC: dict[str, type[ThresholdAdjustment] | type[LogitAdjustment]] = {
-    "threshold-adjustment": ThresholdAdjustment,
-    "logit-adjustment": LogitAdjustment,
-}
-# Losses and mixings that prefer rare classes. Class weights, samplers and retrained classifiers always do.
-_PREFER_RARE = {"asymmetric", "balanced-softmax", "ldam", "ldam-drw", "logit-adjustment", "remix"}
-
-
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """A decision rule: its name, and the numbers ``(K,)`` that it adds to the logits."""
-
-    name: str
-    offsets: Tensor
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        """Return adjusted logits, float64 ``(N, K)``."""
-        return logits.double() + self.offsets.double()
 
 
 def corrects_prior(method: str) -> bool:
@@ -40,16 +21,15 @@ def corrects_prior(method: str) -> bool:
     >>> corrects_prior("crl"), corrects_prior("crl+balanced-softmax"), corrects_prior("over-sampling")
     (False, True, True)
     """
-    parts = {name: METHODS[name] for name in method.split("+")}
-    balanced = any(part.weights or part.sampler or part.afterwards for part in parts.values())
-    return balanced or not _PREFER_RARE.isdisjoint(parts)
+    # The asymmetric loss counts negatives less, which are the frequent class.
+    return find_method(method).moves_threshold or "asymmetric" in method.split("+")
 
 
 def rule_of(method: str, asked: str) -> str:
     """Return the name of the rule to use: the one asked for, or for ``"auto"`` the method's own.
 
-    >>> rule_of("ce", "auto"), rule_of("balanced-softmax", "auto"), rule_of("threshold-adjustment", "auto")
-    ('prior', 'argmax', 'threshold-adjustment')
+    >>> rule_of("ce", "auto"), rule_of("balanced-softmax", "auto"), rule_of("posthoc-logit-adjustment", "auto")
+    ('prior', 'argmax', 'logit-adjustment')
     """
     own = find_method(method).posthoc
     if asked == "auto":
@@ -70,11 +50,10 @@ def fit_rule(
     rule: str, method: str, counts: Sequence[Tensor], space: LabelSpace, logits: Tensor, targets: Tensor
 ) -> Rule:
     """Fit a rule. ``counts`` are those of training, ``logits`` and ``targets`` those of validation."""
-    if rule == "argmax":
-        return Rule(rule, torch.zeros(space.columns))
-    if rule == "prior":
-        return Rule(rule, prior_offsets(list(counts)))
+    known = list(counts)
+    if rule in ("argmax", "prior"):
+        return PriorRule(known, tau=float(rule == "prior"), sizes=space)
     if rule == "tuned":
-        start = None if corrects_prior(method) else prior_offsets(list(counts))
-        return Rule(rule, tuned_offsets(logits, targets, space, start))
-    return Rule(rule, _POSTHOC[rule].fit(logits, targets, space, counts=list(counts)).offsets)
+        start = None if corrects_prior(method) else known
+        return TunedThresholds(space, class_counts=start).fit(logits, targets)
+    return POSTHOC[rule](known, space).fit(logits, targets)
