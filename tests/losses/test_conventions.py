@@ -338,11 +338,13 @@ def test_a_loss_that_adjusts_the_prior_says_so() -> None:
         LogitAdjustedLoss(COUNTS),
         BalancedSoftmaxLoss(COUNTS),
         FocalLoss(weight=WEIGHT),
+        AsymmetricLoss(),
         Objective(LogitAdjustedLoss(COUNTS), 4),
         RectifiedCrossEntropy(COUNTS, weight=WEIGHT),
     ]
     plain: list[torch.nn.Module] = [LogitAdjustedLoss(COUNTS, tau=0), FocalLoss(), RectifiedCrossEntropy(COUNTS)]
-    assert [loss.adjusts_prior for loss in adjusting + plain] == [True] * 5 + [False] * 3
+    plain.append(AsymmetricLoss(0.0, 0.0, 0.0))
+    assert [loss.adjusts_prior for loss in adjusting + plain] == [True] * 6 + [False] * 4
 
 
 def test_balanced_weights_are_scikit_learns() -> None:

@@ -156,6 +156,7 @@ def test_one_class_is_always_predicted() -> None:
     found = RectifierClassifier(**FAST).fit(X, ["only"] * 80)
     assert set(found.predict(X)) == {"only"}
     assert (found.predict_proba(X) == 1).all()
+    assert found.n_iter_ == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifier.labels.space import LabelSpace
-from rectifier.losses import CrossEntropyLoss, Objective
+from rectifier.methods import build_objective
 from rectifier.sklearn import RectifierClassifier
 from rectifier.sklearn.loop import Training, copies, train, training_order
 from sklearn_estimator.samples import FAST, blobs
@@ -87,7 +87,8 @@ def test_training_stops_early_and_restores_the_best_weights() -> None:
         return next(scores)
 
     how = Training(20, 30, 0.1, 0.0, torch.device("cpu"))
-    objective, order = Objective(CrossEntropyLoss(), [2]), lambda epoch: torch.arange(80)
+    objective = build_objective("ce", [torch.tensor([1, 1])], LabelSpace.from_sizes([2]))
+    order = lambda epoch: torch.arange(80)  # noqa: E731
     curves = train(model, objective, X, y[:, None], order, how, score, patience=2, choose_from=0.05)
     assert curves.scores == [0.9, 0.1, 0.5, 0.4, 0.3]  # the first epoch does not count
     assert len(curves.losses) == 5

@@ -48,6 +48,11 @@ class AsymmetricLoss(SampleLoss):
         if sizes is not None:
             _check_binary(columns.as_sizes(sizes))
 
+    @property
+    def adjusts_prior(self) -> bool:
+        """Negatives, the frequent class, count less, so the threshold already moves."""
+        return self.negative > self.positive or self.shift > 0 or super().adjusts_prior
+
     def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
         _check_binary(sizes)
         is_binary = columns.label_sizes(sizes, scores.device) == 2

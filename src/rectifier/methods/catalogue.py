@@ -205,7 +205,9 @@ METHODS: dict[str, Method] = {
         "reduce the loss of easy negatives, for labels of two classes",
         "Ridnik et al.: Asymmetric loss for multi-label classification, 2021",
         loss=Part(
-            lambda counts, space, **options: AsymmetricLoss(sizes=space, **options), ("positive", "negative", "shift")
+            lambda counts, space, **options: AsymmetricLoss(sizes=space, **options),
+            ("positive", "negative", "shift"),
+            adjusts_prior=True,
         ),
     ),
     "class-balanced-sampling": Method(

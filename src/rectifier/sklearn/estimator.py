@@ -73,7 +73,7 @@ class RectifierClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: the classes, or a list of them for several labels.
         label_space_: names of labels and classes, a ``LabelSpace``.
         network_: the trained network; it includes the standardisation.
-        rule_: the decision rule, a module: ``PriorRule`` (tau = 0 for argmax), ``TunedThresholds`` or another.
+        rule_: the decision rule, a module of logits; ``"argmax"`` is a ``PriorRule`` with tau 0.
         class_counts_: training samples of each class, one tensor per label.
         n_iter_: number of epochs.
         loss_curve_: mean training loss of each epoch.

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from rectifier._base import check
 from rectifier.data.split import stratified_split
-from rectifier.evaluation.metrics import class_balanced_accuracy
-from rectifier.evaluation.rules.rule import OffsetRule
+from rectifier.evaluation.metrics.balanced import class_balanced_accuracy
+from rectifier.evaluation.rules import Rule
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import (
@@ -47,7 +47,7 @@ class Fitted(NamedTuple):
     """A trained network that includes the standardisation, its decision rule, and how training went."""
 
     network: nn.Module
-    rule: OffsetRule
+    rule: Rule
     counts: list[Tensor]
     curves: Curves
 
@@ -64,7 +64,7 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
     if afterwards.kind is not None and not isinstance(model[1], Network):
         check.fail("network", f"a name, so that {method} can change its classifier", type(model[1]).__name__)
     how = Training(
-        epochs=asked.epochs,
+        epochs=asked.epochs if max(space.sizes) > 1 else 0,  # nothing to learn
         batch_size=asked.batch_size,
         learning_rate=asked.learning_rate,
         weight_decay=asked.weight_decay,
@@ -75,7 +75,7 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
     )
     common: dict[str, Any] = {"seed": seed, "batch_size": asked.batch_size, "num_replicas": 1, "rank": 0}
 
-    def validate() -> tuple[OffsetRule, Tensor]:
+    def validate() -> tuple[Rule, Tensor]:
         logits = outputs(model, held_out.samples, device)[0] if len(held_out.samples) else torch.zeros(0)
         return fit_rule(rule, method, counts, space, logits, held_out.targets), logits
 
@@ -88,7 +88,7 @@ def fit_network(asked: Any, data: Data, space: LabelSpace, seed: int, device: to
         build_objective(method, counts, space, **options),
         data.samples,
         data.targets,
-        training_order(method, data.targets, data.weights, space, epochs=how.epochs, options=options, **common),
+        training_order(method, data.targets, data.weights, space, epochs=asked.epochs, options=options, **common),
         how,
         score if asked.early_stopping else None,
         asked.patience,
