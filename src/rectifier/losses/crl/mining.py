@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rectifier.labels import columns
 from rectifier.labels.imbalance import column_counts, minority_of_counts
+from rectifier.losses.crl.design import certain
 
 
 class Profile(NamedTuple):
@@ -38,28 +39,28 @@ class Hard(NamedTuple):
 
 
 def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> Profile:
-    """Profile a batch (Eq. 3): mine its minority classes, or all classes for ``scope="all"``.
+    """Profile a batch (Eq. 3): mine its minority classes, or all classes for ``scope="all"``."""
+    own = columns.own_columns(targets, sizes).t().contiguous()
+    return Profile(own, mined_of_counts(column_counts(own, sum(sizes)), sizes, rho, scope))
+
+
+def mined_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> Tensor:
+    """Mark the mined classes ``(K,)`` of a batch with these class counts ``(K,)``.
 
     A mined class needs two samples, so that an anchor has a positive, and one negative.
+
+    >>> mined_of_counts(torch.tensor([5, 2, 1]), (3,), 0.5, "minority")
+    tensor([False,  True, False])
     """
-    own = columns.own_columns(targets, sizes).t().contiguous()
-    counts = column_counts(own, sum(sizes))
     samples = columns.sum_by_label(counts, sizes)[columns.label_of_column(sizes, counts.device)]
     mined = (counts >= 2) & (counts < samples)
-    if scope == "minority":
-        mined = mined & minority_of_counts(counts, sizes, rho)
-    return Profile(own, mined)
+    return mined & minority_of_counts(counts, sizes, rho) if scope == "minority" else mined
 
 
-def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor:
-    """Return ``(M,)`` columns that include all mined ones. The shapes fix M.
-
-    A mined class has two samples, so a batch of N has at most N // 2 per label. With a thousand classes most columns
-    can be skipped.
-    """
-    most = sum(min(size, samples // 2) for size in sizes)
-    if most == len(mined):
-        return torch.arange(most, device=mined.device)
+def mined_columns(mined: Tensor, most: int) -> Tensor:
+    """Return ``(most,)`` different columns that include all mined ones, or all columns if they are no more."""
+    if certain(most >= len(mined)):
+        return torch.arange(len(mined), device=mined.device)
     return mined.to(torch.int8).argsort(descending=True, stable=True)[:most]
 
 
@@ -127,20 +128,56 @@ def hardest(
     return chosen.gather(-1, slot), filled
 
 
+def highest(values: Tensor, kappa: int, negative: bool) -> tuple[Tensor, Tensor]:
+    """Return the kappa highest values of each row, ascending, and their indices. Ties prefer the lower index.
+
+    Values are at least 0 or, for ``negative``, at most 0. In both cases -inf is below all.
+
+    >>> highest(torch.tensor([[0.5, 0.9, 0.5]]), 2, negative=False)
+    (tensor([[0.5000, 0.9000]]), tensor([[0, 1]]))
+    """
+    samples = values.shape[1]
+    if certain(samples <= kappa):  # nothing is left out, so ties may come in any order
+        ascending: tuple[Tensor, Tensor] = values.sort(dim=1)
+        return ascending
+    if values.dtype != torch.float32 or _is_sorted_at_once(values):
+        idx = values.sort(dim=1, descending=True, stable=True).indices[:, :kappa]
+    else:
+        kappa = torch.sym_min(kappa, samples)
+        number = torch.arange(samples, 0, -1, device=values.device)
+        idx = _key(values.abs() if negative else values, number, -1 if negative else 1).topk(kappa, dim=1).indices
+    idx = idx.flip(1)
+    return values.gather(1, idx), idx
+
+
+def _key(values: Tensor, number: Tensor, sign: int) -> Tensor:
+    """Return integers that sort like values of at least 0 (``sign`` -1: like their negatives), then like numbers.
+
+    Bits of non-negative floats sort like the floats, so bits and a number share one integer. -inf is below all.
+    """
+    return torch.add(number, values.contiguous().view(torch.int32).long(), alpha=sign * _MOST_SAMPLES)
+
+
 def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[Tensor, Tensor]:
-    size = values.shape[-1]
-    kappa = min(kappa, size)
+    slots = torch.sym_min(kappa, values.shape[-1])
     if values.dtype != torch.float32 or _is_sorted_at_once(values):
         signed = values if largest else -values
         order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
         # Eligible values are finite, so they come first.
-        return order[..., :kappa], eligible.gather(-1, order[..., :kappa])
-    # top-k leaves ties open. Non-negative floats sort like their bits, so bits and sample index share one integer.
-    bits = values.contiguous().view(torch.int32).long()
-    number = torch.arange(size, 0, -1, device=values.device)
-    key = torch.add(number, bits, alpha=_MOST_SAMPLES if largest else -_MOST_SAMPLES)
-    key, idx = key.masked_fill_(~eligible, _NEVER).topk(kappa, dim=-1)
-    return idx, key > _NEVER
+        return _exactly(kappa, order[..., :slots], eligible.gather(-1, order[..., :slots]))
+    # top-k leaves ties open.
+    number = torch.arange(values.shape[-1], 0, -1, device=values.device)
+    key, idx = _key(values, number, 1 if largest else -1).masked_fill_(~eligible, _NEVER).topk(slots, dim=-1)
+    return _exactly(kappa, idx, key > _NEVER)
+
+
+def _exactly(kappa: int, idx: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
+    """Add empty slots where a graph for any number of samples cannot know whether there are kappa."""
+    if not torch.compiler.is_compiling() or certain(idx.shape[-1] == kappa):
+        return idx, filled
+    slot = torch.arange(kappa, device=idx.device)
+    there = slot.clamp(max=idx.shape[-1] - 1)
+    return idx.index_select(-1, there), filled.index_select(-1, there) & (slot < idx.shape[-1])
 
 
 def _by_one_sort(scores: Tensor, members: Tensor, others: Tensor, kappa: int) -> Hard:
@@ -150,9 +187,13 @@ def _by_one_sort(scores: Tensor, members: Tensor, others: Tensor, kappa: int) ->
     key = torch.where(members, 2 * _BITS_OF_ONE + 1 - bits, torch.where(others, bits, -1))
     order = key.sort(dim=-1, descending=True, stable=True).indices
     own, rest = members.sum(-1, keepdim=True), others.sum(-1, keepdim=True)
-    slot = torch.arange(min(kappa, scores.shape[-1]), device=scores.device)
+    slots = torch.sym_min(kappa, scores.shape[-1])
+    slot = torch.arange(slots, device=scores.device)
     behind = (own + slot).clamp(max=scores.shape[-1] - 1)
-    return Hard(order[..., : len(slot)], slot < own, order.gather(-1, behind), slot < rest)
+    return Hard(
+        *_exactly(kappa, order[..., :slots], slot < own),
+        *_exactly(kappa, order.gather(-1, behind), slot < rest),
+    )
 
 
 def _is_sorted_at_once(values: Tensor) -> bool:
