@@ -41,6 +41,8 @@ def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def lookup(*key: Any) -> Tensor:
         if not torch.compiler.is_compiling():
             return kept(*key)
+        if not torch.compiler.is_dynamo_compiling():  # torch.export runs this code: what it makes must not be kept
+            return build(*key)
         # A graph can read a tensor from an attribute, but cannot call a cache or hold two constants of one name.
         found: Tensor = getattr(_TABLES, place(*key))
         return found
@@ -216,7 +218,8 @@ def _padded_blocks(logits: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 def _rearrange(columns: Tensor, there: Tensor, back: Tensor, fill: float = 0.0) -> Tensor:
     """Return the columns ``there``, where the index after the last is ``fill``. ``back`` is the inverse."""
-    rearranged: Tensor = _Rearrange.apply(columns, there, back, fill)  # type: ignore[no-untyped-call]
+    function = _Rearrange if torch.compiler.is_compiling() else _RearrangeForward
+    rearranged: Tensor = function.apply(columns, there, back, fill)  # type: ignore[no-untyped-call]
     return rearranged
 
 
@@ -231,14 +234,21 @@ class _Rearrange(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, float], output: Tensor) -> None:
-        _, there, back, _ = inputs
-        ctx.save_for_backward(there, back)
-        ctx.save_for_forward(there)
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        there, back = ctx.saved_tensors
-        return _rearrange(gradient, back, there), None, None, None
+        (back,) = ctx.saved_tensors
+        return pad(gradient, (0, 1)).index_select(1, back), None, None, None
+
+
+class _RearrangeForward(_Rearrange):
+    """The same with a rule for forward mode, which the compiler does not accept."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, float], output: Tensor) -> None:
+        _Rearrange.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(inputs[1])
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:

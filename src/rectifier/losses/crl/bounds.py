@@ -21,7 +21,7 @@ class Bounds(NamedTuple):
 
     slots: int  # hard positives of a class, and hard negatives
     anchors: int  # samples of mined classes of one label
-    mined: int  # mined classes of all labels, at least 1
+    mined: int  # mined classes of all labels
     algorithm: str  # for triplets: "small batch", "few classes" or "many classes"
 
 
@@ -40,31 +40,37 @@ def bounds_of(samples: int, sizes: tuple[int, ...], design: Design) -> Bounds:
 
 
 def _bounds(samples: int, sizes: tuple[int, ...], design: Design) -> Bounds:
-    anchors, most_classes = _most_anchors(samples, design), [size - (not design.takes_all) for size in sizes if size > 1]
+    anchors, most_classes = (
+        _most_anchors(samples, design),
+        [size - (not design.takes_all) for size in sizes if size > 1],
+    )
     mined = sum(labels * torch.sym_min(size, anchors // 2) for size, labels in Counter(most_classes).items())
     algorithm = "many classes"
     if certain(len(sizes) * samples**3 <= _SMALL) and certain(samples <= design.slots(samples)):
         algorithm = "small batch"
     elif _has_few_classes(samples, sum(most_classes), len(sizes), design):
         algorithm = "few classes"
-    return Bounds(design.slots(samples), anchors, torch.sym_max(1, mined), algorithm)
+    return Bounds(design.slots(samples), anchors, torch.sym_max(_LEAST, mined), algorithm)
 
 
 _SMALL = 2**17  # triplets of samples that are compared at once
+_LEAST = 2  # A graph treats sizes of 0 and 1 apart, so that a symbolic size must be known to be neither.
 
 _kept_bounds = lru_cache(maxsize=256)(_bounds)
 
 
 def _most_anchors(samples: int, design: Design) -> int:
     # In integers, because a symbolic number of samples should meet no float. Rounded up, it stays a bound.
-    return samples if design.takes_all else torch.sym_max(1, samples * math.ceil(1024 * design.rho) // 1024)
+    return samples if design.takes_all else torch.sym_max(_LEAST, samples * math.ceil(1024 * design.rho) // 1024)
 
 
 def _has_few_classes(samples: int, classes: int, labels: int, design: Design) -> bool:
-    """Compare kappa * (kappa + 1) / 2 pairs of each class with kappa pairs of each anchor, both divided by kappa / 2."""
+    """Compare n * (n + 1) / 2 pairs of each class with n of each anchor, n hard positives; both divided by n / 2."""
     if design.mining == "all":  # kappa is the number of samples
         return False
-    of_classes, of_anchors = (design.kappa + 1) * classes, 2 * labels * _most_anchors(samples, design)
+    anchors = _most_anchors(samples, design)
+    positives = anchors if certain(anchors < design.kappa) else design.kappa
+    of_classes, of_anchors = (positives + 1) * classes, 2 * labels * anchors
     if certain(of_anchors > of_classes) or certain(of_anchors <= of_classes):
         return certain(of_anchors > of_classes)
     return 2 * labels * _most_anchors(256, design) > of_classes  # a graph for any number of samples

@@ -83,9 +83,7 @@ def _triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: D
 _ALGORITHMS = {"small batch": all_triplets, "few classes": count_triplets, "many classes": list_triplets}
 
 
-def _scores(
-    scores: Scores, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
-) -> Chosen:
+def _scores(scores: Scores, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None) -> Chosen:
     pairs = ScorePairs(scored_classes(scores, batch, sizes, design, draw), batch)
     comparison = Comparison(design.comparison, design.margins(sizes, scores.values), design.bins, signed=True)
 

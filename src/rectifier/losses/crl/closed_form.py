@@ -60,7 +60,7 @@ def _count_active(margin: float, scores: Tensor, members: Tensor, *mined: Tensor
     in_negative = reached(active, weight, negative.shape[1]) * hard.negative
 
     active = active.to(scores.dtype)
-    below, above = active.split([len(low), filled.shape[1]], dim=1)
+    below, above = active.split([low.shape[0], filled.shape[1]], dim=1)
     in_positive = _pair_slopes(gap.sign(), below * is_pair, above.index_select(1, low) * is_pair, low, high, filled)
     in_outside, of_outside = _outside_slopes(scores, members, positive, filled, above * filled, outside)
 

@@ -84,7 +84,7 @@ class Design(NamedTuple):
 
     @property
     def common_margin(self) -> float:
-        """The margin of all labels: 0.5 between probabilities, 1 between log-probabilities and for pairs of features."""
+        """The margin of all labels: 0.5 between probabilities, 1 between log-probabilities and features."""
         default = 0.5 if self.level == "class" and self.scores == "probability" else 1.0
         return default if self.margin is None else self.margin
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.losses.crl.choosing import Chosen, Rectification, choose
+from rectifier.losses.crl.choosing import Chosen, choose
+from rectifier.losses.crl.choosing import Rectification as Rectification
 from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.memory import Memory, make_memory
 from rectifier.losses.crl.scores import Scores

@@ -6,14 +6,17 @@ every shape depends only on the sizes of the input.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from rectifier._base.distances import widest
 from rectifier.labels import columns
 from rectifier.labels.imbalance import column_counts, minority_of_counts
-from rectifier.losses.crl.design import certain
+from rectifier.losses.crl.design import Design, certain
 
 
 class Profile(NamedTuple):
@@ -57,10 +60,18 @@ def mined_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float, scope: s
     return mined & minority_of_counts(counts, sizes, rho) if scope == "minority" else mined
 
 
+def is_mined(running: Tensor, members: Tensor, samples: Tensor, design: Design) -> Tensor:
+    """Mark the mined classes by their number of samples, the running sum of it, and the samples of the label."""
+    if design.takes_all:
+        return (members >= 2) & (members < samples)
+    # rho * n must round as in plain Python, or a class at the threshold changes sides.
+    return (members >= 2) & (running <= design.rho * samples.to(widest(samples.device)))
+
+
 def mined_columns(mined: Tensor, most: int) -> Tensor:
     """Return ``(most,)`` different columns that include all mined ones, or all columns if they are no more."""
-    if certain(most >= len(mined)):
-        return torch.arange(len(mined), device=mined.device)
+    if certain(most >= mined.shape[0]):
+        return columns.count_up(mined.shape[0], mined.device)
     return mined.to(torch.int8).argsort(descending=True, stable=True)[:most]
 
 
@@ -140,67 +151,65 @@ def highest(values: Tensor, kappa: int, negative: bool) -> tuple[Tensor, Tensor]
     if certain(samples <= kappa):  # nothing is left out, so ties may come in any order
         ascending: tuple[Tensor, Tensor] = values.sort(dim=1)
         return ascending
+    room = _room(samples, kappa)
+    values = pad(values, (0, room), value=-math.inf) if room else values
     if values.dtype != torch.float32 or _is_sorted_at_once(values):
         idx = values.sort(dim=1, descending=True, stable=True).indices[:, :kappa]
     else:
-        kappa = torch.sym_min(kappa, samples)
-        number = torch.arange(samples, 0, -1, device=values.device)
-        idx = _key(values.abs() if negative else values, number, -1 if negative else 1).topk(kappa, dim=1).indices
+        key = _key(values.abs() if negative else values, 1 if negative else -1)
+        idx = key.topk(kappa, dim=1, largest=False).indices
     idx = idx.flip(1)
-    return values.gather(1, idx), idx
+    return values.gather(1, idx), idx.clamp(max=samples - 1) if room else idx
 
 
-def _key(values: Tensor, number: Tensor, sign: int) -> Tensor:
-    """Return integers that sort like values of at least 0 (``sign`` -1: like their negatives), then like numbers.
+def _key(values: Tensor, sign: int) -> Tensor:
+    """Return integers that sort like values of at least 0, for ``sign`` -1 like their negatives, then by index.
 
-    Bits of non-negative floats sort like the floats, so bits and a number share one integer. -inf is below all.
+    Bits of such floats sort like the floats, so bits and an index share one integer. -inf sorts as below all.
     """
-    return torch.add(number, values.contiguous().view(torch.int32).long(), alpha=sign * _MOST_SAMPLES)
+    number = columns.count_up(values.shape[-1], values.device)
+    return torch.add(number, values.contiguous().view(torch.int32), alpha=sign * _MOST_SAMPLES)
 
 
 def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[Tensor, Tensor]:
-    slots = torch.sym_min(kappa, values.shape[-1])
+    samples = values.shape[-1]
+    kappa = samples if certain(samples < kappa) else kappa
+    if room := _room(samples, kappa):
+        values, eligible = pad(values, (0, room)), pad(eligible, (0, room))
     if values.dtype != torch.float32 or _is_sorted_at_once(values):
         signed = values if largest else -values
-        order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
-        # Eligible values are finite, so they come first.
-        return _exactly(kappa, order[..., :slots], eligible.gather(-1, order[..., :slots]))
-    # top-k leaves ties open.
-    number = torch.arange(values.shape[-1], 0, -1, device=values.device)
-    key, idx = _key(values, number, 1 if largest else -1).masked_fill_(~eligible, _NEVER).topk(slots, dim=-1)
-    return _exactly(kappa, idx, key > _NEVER)
+        order = signed.masked_fill(~eligible, -math.inf).sort(dim=-1, descending=True, stable=True).indices
+        idx = order[..., :kappa]
+        filled = eligible.gather(-1, idx)  # eligible values are finite, so they come first
+    else:  # top-k leaves ties open
+        key = _key(values, -1 if largest else 1).masked_fill_(~eligible, _NEVER)
+        key, idx = key.topk(kappa, dim=-1, largest=False)
+        filled = key < _NEVER
+    return idx.clamp(max=samples - 1) if room else idx, filled
 
 
-def _exactly(kappa: int, idx: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
-    """Add empty slots where a graph for any number of samples cannot know whether there are kappa."""
-    if not torch.compiler.is_compiling() or certain(idx.shape[-1] == kappa):
-        return idx, filled
-    slot = torch.arange(kappa, device=idx.device)
-    there = slot.clamp(max=idx.shape[-1] - 1)
-    return idx.index_select(-1, there), filled.index_select(-1, there) & (slot < idx.shape[-1])
+def _room(samples: int, kappa: int) -> int:
+    """Return the empty entries to add to a row, where a graph for any number of samples cannot know if it has kappa."""
+    return 0 if certain(samples >= kappa) else kappa
 
 
 def _by_one_sort(scores: Tensor, members: Tensor, others: Tensor, kappa: int) -> Hard:
     """Mine members and others, which are disjoint, by one sort instead of two; scores are from 0 to 1."""
     # Non-negative floats sort like their bits. Members come above all others, the lowest scored member first.
-    bits = scores.contiguous().view(torch.int32)
+    bits, last = scores.contiguous().view(torch.int32), scores.shape[-1] - 1
     key = torch.where(members, 2 * _BITS_OF_ONE + 1 - bits, torch.where(others, bits, -1))
     order = key.sort(dim=-1, descending=True, stable=True).indices
     own, rest = members.sum(-1, keepdim=True), others.sum(-1, keepdim=True)
-    slots = torch.sym_min(kappa, scores.shape[-1])
-    slot = torch.arange(slots, device=scores.device)
-    behind = (own + slot).clamp(max=scores.shape[-1] - 1)
-    return Hard(
-        *_exactly(kappa, order[..., :slots], slot < own),
-        *_exactly(kappa, order.gather(-1, behind), slot < rest),
-    )
+    slot = columns.count_up(last + 1 if certain(last + 1 < kappa) else kappa, scores.device)
+    behind = (own + slot).clamp(max=last)
+    return Hard(order.index_select(-1, slot.clamp(max=last)), slot < own, order.gather(-1, behind), slot < rest)
 
 
 def _is_sorted_at_once(values: Tensor) -> bool:
-    return values.is_cuda and values.dtype == torch.float32 and values.shape[-1] <= _SORTED_AT_ONCE
+    return values.is_cuda and values.dtype == torch.float32 and not certain(values.shape[-1] > _SORTED_AT_ONCE)
 
 
 _BITS_OF_ONE = 0x3F800000
 _SORTED_AT_ONCE = 4096  # longest rows that a GPU sorts in one kernel, faster than it finds their top-k
 _MOST_SAMPLES = 2**32
-_NEVER = torch.iinfo(torch.int64).min
+_NEVER = torch.iinfo(torch.int64).max

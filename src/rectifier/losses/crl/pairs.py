@@ -62,17 +62,17 @@ class ScorePairs:
     def __init__(self, classes: ScoredClasses, batch: Profile) -> None:
         hard, own, total = classes.hard, batch.own.clamp(min=0), batch.mined.shape[0]
         self.hard = hard
-        self.row = own if certain(len(classes.column) == total) else _row_of_column(classes.column, batch)[own]
+        self.row = own if certain(classes.column.shape[0] == total) else _row_of_column(classes.column, batch)[own]
         self.is_anchor = batch.is_anchor()
         samples = [hard.positive_idx, hard.negative_idx, _count(own.t())]
         owners = [classes.column[:, None], classes.column[:, None], own]
         places = [total * sample + column for sample, column in zip(samples, owners, strict=True)]
-        self._shapes = [place.shape for place in places]
+        self._parts = [(place.numel(), place.shape) for place in places]
         self.places = torch.cat([place.reshape(-1) for place in places])
 
     def read(self, scores: Tensor) -> ScorePairs:
-        parts = scores.split([shape.numel() for shape in self._shapes])
-        read = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        parts = scores.split([numel for numel, _ in self._parts])
+        read: list[Tensor] = [part.view(shape) for part, (_, shape) in zip(parts, self._parts, strict=True)]
         self.positive, self.negative, self.own_scores = read
         return self
 

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from rectifier._base.distances import widest
 from rectifier.labels import columns
+from rectifier.losses.crl import mining
 from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.scores import Scores
 from rectifier.losses.crl.triplets import Term, Triplets
@@ -26,13 +26,9 @@ def all_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design
     members = same.sum(2).masked_fill_(missing, samples + 1)  # missing labels come last, and are never mined
     present = samples - missing.sum(1, keepdim=True)
     others = present - members
-    if design.takes_all:
-        mined = others > 0
-    else:  # samples of classes up to this one; rho * n must round as in plain Python
-        key = torch.add(own, members, alpha=total + 1)
-        running = (key[:, None, :] <= key[:, :, None]).sum(2)
-        mined = running <= design.rho * present.to(widest(own.device))
-    mined = mined & (members >= 2)
+    key = torch.add(own, members, alpha=total + 1)
+    running = (key[:, None, :] <= key[:, :, None]).sum(2)
+    mined = mining.is_mined(running, members, present, design)
 
     number = columns.count_up(samples, own.device)
     place = torch.add(own.clamp(max=total - 1)[:, :, None], number, alpha=total)
@@ -55,4 +51,3 @@ def all_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design
         ((members - 1) * others * mined).sum(1),
         (mined / members).sum(1).round().long(),
     )
-

@@ -35,7 +35,7 @@ class Triplets(NamedTuple):
     def loss(self, scores: Tensor, margin: float) -> Tensor:
         """Return ``(A,)``: the mean over the triplets of each label, 0 where it has none; scores ``(E,)``."""
         coefficient = _joined([term.coefficient for term in self.terms])
-        if len(self.number) == 1:
+        if self.number.shape[0] == 1:
             total = torch.addmv(self.active, coefficient[None], scores, beta=margin)
         else:
             total = margin * self.active
