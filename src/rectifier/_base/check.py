@@ -215,7 +215,8 @@ def _all_true(condition: Tensor, message: str) -> bool:
         return True
     plain = condition
     while torch._C._functorch.is_functorch_wrapped_tensor(plain):
-        plain = torch._C._functorch.get_unwrapped(plain).all()
+        plain = torch._C._functorch.get_unwrapped(plain)
+    plain = plain if plain is condition else plain.all()
     if plain.device.type != "cpu":
         torch._assert_async(plain, message)
         return True
