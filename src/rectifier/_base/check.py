@@ -218,11 +218,24 @@ def _float_tensor(what: str, value: object) -> Tensor:
 
 
 def _all_true(condition: Tensor, message: str) -> bool:
-    """Return whether the condition holds. Where reading it would stall, assert it on the device and return True."""
-    if condition.device.type == "cpu" and not torch.compiler.is_compiling():
-        return bool(condition)
-    torch._assert_async(condition, message)
-    return True
+    """Return whether the condition holds. Where reading it would stall, assert it on the device and return True.
+
+    In a function that ``torch.func`` transforms, raise: there a caller cannot look up which value is wrong.
+    """
+    if torch.compiler.is_compiling():
+        torch._assert_async(condition, message)
+        return True
+    plain = condition
+    while torch._C._functorch.is_functorch_wrapped_tensor(plain):
+        plain = torch._C._functorch.get_unwrapped(plain)
+    plain = plain if plain is condition else plain.all()
+    if plain.device.type != "cpu":
+        torch._assert_async(plain, message)
+        return True
+    holds = bool(plain)
+    if not holds and plain is not condition:
+        raise ValueError(message)
+    return holds
 
 
 def _kind(value: object) -> str:

@@ -44,6 +44,8 @@ def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def lookup(*key: Any) -> Tensor:
         if not torch.compiler.is_compiling():
             return kept(*key)
+        if not torch.compiler.is_dynamo_compiling():  # torch.export runs this code: what it makes must not be kept
+            return build(*key)
         # A graph can read a tensor from an attribute, but cannot call a cache or hold two constants of one name.
         found: Tensor = getattr(_TABLES, place(*key))
         return found
@@ -116,7 +118,35 @@ def log_softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return _on_each_label(torch.log_softmax, logits, sizes)
 
 
+def take(values: Tensor, places: Sequence[Tensor]) -> list[Tensor]:
+    """Return the entries of ``values`` ``(N, K)`` at places ``row * K + column`` of any shape.
+
+    One indexing serves all of them, because its gradient is as large as ``values``.
+
+    >>> take(torch.tensor([[1, 2], [3, 4]]), [torch.tensor([0, 3]), torch.tensor([[2]])])
+    [tensor([1, 4]), tensor([[3]])]
+    """
+    flat = values.reshape(-1)
+    if len(places) == 1:
+        return [flat.index_select(0, places[0].reshape(-1)).view(places[0].shape)]
+    taken = flat.index_select(0, torch.cat([place.reshape(-1) for place in places]))
+    parts = taken.split([place.numel() for place in places])
+    return [part.reshape(place.shape) for part, place in zip(parts, places, strict=True)]
+
+
+def own_places(targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return ``(N, A)``: the place of each sample's own class, for ``take``; any place of its row where it is missing.
+
+    >>> own_places(torch.tensor([[1], [-1], [0]]), (2,)).tolist()
+    [[1], [2], [4]]
+    """
+    row = torch.arange(targets.shape[0], device=targets.device)[:, None]
+    return own_columns(targets, sizes).clamp(min=0) + row * sum(sizes)
+
+
 def _on_each_label(function: Callable[[Tensor, int], Tensor], logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    if len(sizes) == 1:
+        return function(logits, -1)
     if len(set(sizes)) == 1:
         return function(logits.reshape(-1, len(sizes), sizes[0]), -1).flatten(1)
     blocks = [function(block, -1).flatten(1) for block in _padded_blocks(logits, sizes)]
@@ -147,6 +177,16 @@ def sum_by_label(values: Tensor, sizes: tuple[int, ...], label: Tensor | None = 
 def of_label(features: Tensor, a: int) -> Tensor:
     """Return the features ``(N, D)`` of a label: its own from ``(N, A, D)``, or the shared ones."""
     return features if features.dim() == 2 else features[:, a]
+
+
+def count_up(length: int, device: torch.device) -> Tensor:
+    """Return 0, 1, 2 and so on, made once for each length and device, unless the length is symbolic."""
+    return torch.arange(length, device=device) if torch.compiler.is_compiling() else _count_up(length, device)
+
+
+@table
+def _count_up(length: int, device: torch.device) -> Tensor:
+    return torch.arange(length, device=device)
 
 
 @table
@@ -183,22 +223,42 @@ def _padded_blocks(logits: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 def _rearrange(columns: Tensor, there: Tensor, back: Tensor, fill: float = 0.0) -> Tensor:
     """Return the columns ``there``, where the index after the last is ``fill``. ``back`` is the inverse."""
-    rearranged: Tensor = _Rearrange.apply(columns, there, back, fill)  # type: ignore[no-untyped-call]
+    function = _Rearrange if torch.compiler.is_compiling() else _RearrangeForward
+    rearranged: Tensor = function.apply(columns, there, back, fill)  # type: ignore[no-untyped-call]
     return rearranged
 
 
 class _Rearrange(torch.autograd.Function):
     """No column is taken twice, so the gradient is rearranged back, without sums or atomic additions."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, columns: Tensor, there: Tensor, back: Tensor, fill: float) -> Tensor:
-        ctx.save_for_backward(back)
+    def forward(columns: Tensor, there: Tensor, back: Tensor, fill: float) -> Tensor:
         return pad(columns, (0, 1), value=fill).index_select(1, there)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         (back,) = ctx.saved_tensors
         return pad(gradient, (0, 1)).index_select(1, back), None, None, None
+
+
+class _RearrangeForward(_Rearrange):
+    """The same with a rule for forward mode, which the compiler does not accept."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, float], output: Tensor) -> None:
+        _Rearrange.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(inputs[1])
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        (there,) = ctx.saved_tensors
+        return pad(tangent, (0, 1)).index_select(1, there)
 
 
 @table

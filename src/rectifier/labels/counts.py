@@ -55,7 +55,7 @@ def column_counts(own: Tensor, total: int) -> Tensor:
     """Count the samples of each of ``total`` columns: int32 ``(K,)``, from ``columns.own_columns``."""
     slots = torch.where(own >= 0, own, total).flatten()  # missing labels go to a slot after the last column
     one = torch.ones((), dtype=torch.int32, device=own.device)  # GPUs add int32 atomically, int64 only after a sort
-    return torch.zeros(total + 1, dtype=torch.int32, device=own.device).index_add(0, slots, one.expand(len(slots)))[:-1]
+    return torch.zeros(total + 1, dtype=torch.int32, device=own.device).index_add(0, slots, one.expand_as(slots))[:-1]
 
 
 def as_count_list(counts: Counts, sizes: Sizes | None = None) -> tuple[list[Tensor], bool]:

@@ -53,10 +53,12 @@ class AsymmetricLoss(SampleLoss):
         """Negatives, the frequent class, count less, so the threshold already moves."""
         return self.negative > self.positive or self.shift > 0 or super().adjusts_prior
 
-    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...], own: Tensor | None = None) -> Tensor:
         _check_binary(sizes)
         is_binary = columns.label_sizes(sizes, scores.device) == 2
-        own = own_values(scores, targets, sizes)  # log p of a positive, log(1 - p) of a negative
+        own = (
+            own_values(scores, targets, sizes) if own is None else own
+        )  # log p of a positive, log(1 - p) of a negative
         return self._losses(own, targets == 1, is_binary).masked_fill(targets < 0, 0)
 
     def class_losses(self, scores: Tensor, sizes: tuple[int, ...]) -> Tensor:

@@ -39,7 +39,10 @@ def shared_draw(
     """Return uniform random numbers. On a joined batch all ranks get those of rank 0, so that they compute the same
     loss.
     """
-    drawn = torch.rand(shape, generator=generator, device=device)
+    if generator is None:  # a graph for any batch size does not even accept None
+        drawn = torch.rand(shape, device=device)
+    else:
+        drawn = torch.rand(shape, generator=generator, device=device)
     if gather and _several_ranks():
         dist.broadcast(drawn, src=0)
     return drawn

@@ -54,10 +54,12 @@ class LDAMLoss(CountedLoss):
         """The margin of each class, ``(K,)``, in cosines."""
         return self.per_class
 
-    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        own = columns.own_columns(targets, sizes)
-        margin = self.scale * self.margins.to(scores.dtype)[own.clamp(min=0)].masked_fill(own < 0, 0)
-        lowered = scores.scatter_add(1, own.clamp(min=0), -margin)  # a missing label subtracts 0 from the first column
+    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...], own: Tensor | None = None) -> Tensor:
+        column = columns.own_columns(targets, sizes)
+        margin = self.scale * self.margins.to(scores.dtype)[column.clamp(min=0)].masked_fill(column < 0, 0)
+        lowered = scores.scatter_add(
+            1, column.clamp(min=0), -margin
+        )  # a missing label subtracts 0 from the first column
         return -own_values(columns.log_softmax(lowered, sizes), targets, sizes)
 
     def class_losses(self, scores: Tensor, sizes: tuple[int, ...]) -> Tensor:

@@ -52,7 +52,7 @@ class LogitAdjustedLoss(CountedLoss):
     def adjusts_prior(self) -> bool:
         return self.tau != 0 or super().adjusts_prior
 
-    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...], own: Tensor | None = None) -> Tensor:
         return -own_values(columns.log_softmax(scores + self.offsets, sizes), targets, sizes)
 
     def class_losses(self, scores: Tensor, sizes: tuple[int, ...]) -> Tensor:

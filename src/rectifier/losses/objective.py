@@ -12,8 +12,9 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
+from rectifier.losses.crl.choosing import Chosen, Rectification
 from rectifier.losses.crl.design import Design
-from rectifier.losses.crl.loss import Rectification, rectify
+from rectifier.losses.crl.loss import plan
 from rectifier.losses.crl.memory import make_memory
 from rectifier.losses.crl.watch import MiningWatch
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
@@ -180,12 +181,15 @@ class Objective(ScheduledModule):
                 sides = both_sides(given, logits, partner, self.sizes, gather)
             self.count(given.targets)
             log_p = columns.log_softmax(given.logits, given.sizes)
-            base, weight = self._mean_loss(given, log_p, sides)
-            per_label, mined, alpha = base, None, self._current_alpha()
+            chosen = None
             if self.design:
-                scores = log_p if self.design.scores == "log-probability" else log_p.exp()
-                rectified = (larger_side(sides), given.features, given.sizes, self.design)
-                mined = rectify(scores, *rectified, self.generator, gather, self.memory)
+                how = (given.sizes, self.design, self.generator, gather, self.memory)
+                chosen = plan(log_p, larger_side(sides), given.features, *how)
+            own, compared = self._read(log_p, given, sides, chosen)
+            base, weight = self._mean_loss(given, log_p, sides, own)
+            per_label, mined, alpha = base, None, self._current_alpha()
+            if chosen is not None and compared is not None:
+                mined = chosen.compare(compared)
                 if in_training(self) and self.memory is None:
                     self._watch(mined.comparisons, alpha)
                 if self.full_if_unmined:
@@ -205,7 +209,23 @@ class Objective(ScheduledModule):
         """Note the targets ``(N, A)`` of a batch, for losses that count classes."""
         self.sample_loss.count(targets)
 
-    def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side]) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, log_p: Tensor, given: Inputs, sides: list[Side], chosen: Chosen | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the log-probabilities of the own classes ``(N, A)``, and those that the rectification compares.
+
+        They are read at once, because the gradient of each reading is as large as all logits. What is None, a loss
+        reads itself.
+        """
+        if chosen is None:
+            return None, None
+        if given.soft is not None or len(sides) > 1 or not self.sample_loss.of_probabilities:
+            return None, columns.take(log_p, [chosen.places])[0]
+        places = [columns.own_places(given.targets, given.sizes), chosen.places]
+        own, compared = columns.take(log_p, places)
+        return own.masked_fill(given.targets < 0, 0), compared
+
+    def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side], own: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return ``(A,)``: the weighted mean over the samples that have the label, 0 where none has it; and the weight
         of these samples.
         """
@@ -214,7 +234,7 @@ class Objective(ScheduledModule):
             weights = torch.where(self.progress >= self.weights_from, weights.to(given.logits.dtype), 1)
         scores, totals, counts = log_p if self.sample_loss.of_probabilities else given.logits, [], []
         for side in sides:  # one, or two for mixed images
-            found = self.sample_loss.weighted(scores, given._replace(targets=side.targets), weights)
+            found = self.sample_loss.weighted(scores, given._replace(targets=side.targets), weights, own)
             share = scores.new_ones(()) if side.share is None else side.share
             totals.append((share * found.losses).sum(0))
             counts.append((share * found.weight).sum(0))

@@ -93,10 +93,11 @@ class SampleLoss(LossModule):
         """Whether the loss already corrects for class frequencies, so that a prior rule would correct twice."""
         return self.weight is not None
 
-    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...], own: Tensor | None = None) -> Tensor:
         """Return ``(N, A)``: the loss of each sample's own class, 0 where its label is missing.
 
-        ``scores`` ``(N, K)`` are log-probabilities, or logits if the loss is not ``of_probabilities``.
+        ``scores`` ``(N, K)`` are log-probabilities, or logits if the loss is not ``of_probabilities``. ``own`` are
+        those of the own classes, if they have been read.
         """
         raise NotImplementedError
 
@@ -118,8 +119,8 @@ class SampleLoss(LossModule):
         per_label = found.means() if self.reduction == "mean" else found.losses.sum(0)
         return reduce_labels(per_label, self.label_reduction)
 
-    def weighted(self, scores: Tensor, given: Inputs, weight: Tensor | None) -> Weighted:
-        """Return the weighted losses of a batch, from ``scores`` as in ``own_losses``."""
+    def weighted(self, scores: Tensor, given: Inputs, weight: Tensor | None, own: Tensor | None = None) -> Weighted:
+        """Return the weighted losses of a batch, from ``scores`` and ``own`` as in ``own_losses``."""
         sizes, smoothing = given.sizes, self.label_smoothing
         labelled = (given.targets >= 0).to(scores.dtype)
         spread = scores.new_ones(()) if weight is None else weight.to(scores.dtype)
@@ -128,7 +129,7 @@ class SampleLoss(LossModule):
             share = (1 - smoothing) * given.soft + smoothing * even * over_columns(labelled, sizes)
             return Weighted(sum_columns(share * spread * self.class_losses(scores, sizes), sizes), labelled)
         counted = labelled if weight is None else own_values(spread.expand_as(scores), given.targets, sizes)
-        losses = counted * self.own_losses(scores, given.targets, sizes)
+        losses = counted * self.own_losses(scores, given.targets, sizes, own)
         if smoothing:
             mean = sum_columns(spread * self.class_losses(scores, sizes), sizes) / columns.label_sizes(
                 sizes, scores.device
@@ -147,8 +148,8 @@ class ProbabilityLoss(SampleLoss):
         """Return the loss of a class with this log-probability, in the same shape; 0 for log 1."""
         raise NotImplementedError
 
-    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        return self.cost(own_values(scores, targets, sizes))
+    def own_losses(self, scores: Tensor, targets: Tensor, sizes: tuple[int, ...], own: Tensor | None = None) -> Tensor:
+        return self.cost(own_values(scores, targets, sizes) if own is None else own)
 
     def class_losses(self, scores: Tensor, sizes: tuple[int, ...]) -> Tensor:
         return self.cost(scores)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from helpers.cases import Batch, batches, make_batch
+from helpers.cases import Batch, batches
 from rectifier.losses.crl import mining
 
 TIED = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=20)
@@ -72,15 +72,32 @@ def test_profile_equals_the_loop_version(batch: Batch, rho: float, scope: str) -
     assert profile.mined.tolist() == expected
 
 
-@pytest.mark.parametrize(("sizes", "samples"), [([100], 9), ([2, 50, 3], 12), ([4], 40)])
-def test_mined_columns_hold_every_mined_class(sizes: list[int], samples: int) -> None:
-    for seed in range(30):
-        batch = make_batch(sizes, samples, seed, skew=6.0)
-        mined = mining.profile(batch.targets, tuple(sizes), 1.0, "all").mined
-        rows = mining.mined_columns(mined, samples, tuple(sizes))
-        assert len(rows) == sum(min(size, samples // 2) for size in sizes)
-        assert len(set(rows.tolist())) == len(rows)
-        assert set(mined.nonzero().flatten().tolist()) <= set(rows.tolist())
+def test_mined_columns_are_different_and_hold_every_mined_class() -> None:
+    g = torch.Generator().manual_seed(0)
+    for most in (1, 5, 9, 20):
+        mined = torch.zeros(20, dtype=torch.bool)
+        mined[torch.randperm(20, generator=g)[: most // 2 + 1]] = True
+        rows = mining.mined_columns(mined, most).tolist()
+        assert len(set(rows)) == len(rows) == most
+        assert set(mined.nonzero().flatten().tolist()) <= set(rows)
+
+
+@settings(max_examples=200)
+@given(values=TIED, kappa=st.integers(1, 30), negative=st.booleans(), seed=st.integers(0, 999))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_highest_ascend_and_prefer_the_first_of_ties(
+    dtype: torch.dtype, values: list[float], kappa: int, negative: bool, seed: int
+) -> None:
+    row = torch.tensor([values], dtype=dtype) - (1 if negative else 0)
+    row[torch.rand(row.shape, generator=torch.Generator().manual_seed(seed)) < 0.4] = -torch.inf
+    found, idx = mining.highest(row, kappa, negative)
+    expected = sorted(range(len(values)), key=lambda i: (-row[0, i].item(), i))[:kappa]
+    assert found.tolist() == row[:, expected[::-1]].tolist()
+    finite = int(row.isfinite().sum())
+    chosen = [i for i in idx[0].tolist() if row[0, i] > -torch.inf]
+    assert set(chosen) == set(expected[:finite])
+    if kappa < len(values):
+        assert chosen == expected[:finite][::-1]
 
 
 @settings(max_examples=100)

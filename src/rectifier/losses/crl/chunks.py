@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rectifier.losses.crl.comparison import Comparison, Sums
+from rectifier.losses.crl.design import certain
 from rectifier.losses.crl.pairs import FeaturePairs, ScorePairs
 
 CHUNK_BYTES = 2**30
@@ -30,9 +31,11 @@ def compare(source: ScorePairs | FeaturePairs, samples: int, comparison: Compari
     return comparison.loss(sums), comparison.number(sums)
 
 
-def split(samples: int, bytes_per_anchor: int) -> list[slice]:
-    """Split the anchors into chunks that take at most ``CHUNK_BYTES``."""
-    size = max(1, CHUNK_BYTES // bytes_per_anchor)
+def split(samples: int, bytes_each: int) -> list[slice]:
+    """Split the anchors into chunks that take at most ``CHUNK_BYTES``. A graph for any number of samples has one."""
+    if not certain(samples * bytes_each > CHUNK_BYTES):
+        return [slice(None)]
+    size = max(1, CHUNK_BYTES // bytes_each)
     return [slice(first, first + size) for first in range(0, samples, size)]
 
 

@@ -1,8 +1,9 @@
-"""The class-level triplet loss with hard mining, exact, without a list of its triplets.
+"""The class-level triplet loss with hard mining for few classes of many samples, exact, without a list of its triplets.
 
 For an anchor scored above a hard positive the triplet is max(0, m - p_+ + p_-), which does not depend on the anchor.
 The hard positives have the lowest scores, so all anchors outside them are one number times their count. Only pairs of
-hard positives are left. ``comparison.relative_sums`` gives the same from listed pairs and serves every other case.
+hard positives are left. ``runs`` serves many classes of few samples. ``comparison.relative_sums`` gives the same from
+listed pairs and serves every other case.
 """
 
 from __future__ import annotations
@@ -10,32 +11,38 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rectifier.labels import columns
 from rectifier.labels.columns import table
 from rectifier.losses.crl import chunks
 from rectifier.losses.crl.comparison import reached
-from rectifier.losses.crl.mining import Hard
-from rectifier.losses.crl.pairs import ScoredClasses
+from rectifier.losses.crl.design import Design
+from rectifier.losses.crl.mining import Hard, profile
+from rectifier.losses.crl.pairs import ScoredClasses, scored_classes
+from rectifier.losses.crl.scores import Scores
+from rectifier.losses.crl.triplets import Term, Triplets
 
 
-def hard_triplet_sums(scores: Tensor, classes: ScoredClasses, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum over all triplets of each class (Eqs. 9 and 10) and their number, both ``(M,)``.
+def count_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: Design) -> Triplets:
+    """Count the triplets of all classes that may be mined, without a gradient; ``targets`` are ``(N, A)``."""
+    batch = profile(targets, sizes, design.rho, design.scope)
+    classes = scored_classes(scores, batch, sizes, design)
+    tensors = (classes.scores, classes.members, *classes.hard)
+    rows = chunks.split(classes.scores.shape[0], _bytes_per_class(classes))
+    parts = [_count_active(design.common_margin, *(tensor[chunk] for tensor in tensors)) for chunk in rows]
+    active, coefficient, number = (torch.cat(part) for part in zip(*parts, strict=True))
+    sample = torch.arange(targets.shape[0], device=targets.device)
+    return Triplets(
+        (Term(classes.column[:, None] + sum(sizes) * sample, coefficient, classes.label),),
+        columns.sum_by_label(active, sizes, classes.label),
+        columns.sum_by_label(number, sizes, classes.label).long(),
+        columns.sum_by_label(batch.mined.int(), sizes).long(),
+    )
 
-    The sum is piecewise linear in the scores, so it equals margin * active + sum(coefficient * score). Both factors
-    count active triplets and have no gradient. ``scores`` is ``(N, K)``, ``margin`` ``(M,)``.
-    """
-    with torch.no_grad():
-        rows = max(1, chunks.CHUNK_BYTES // _bytes_per_class(classes))
-        parts = [_count_active(*chunk) for chunk in zip(*_split(classes, margin, rows), strict=True)]
-        active, coefficient, triplets = (torch.cat(part) for part in zip(*parts, strict=True))
-    by_class = scores.t().index_select(0, classes.column)
-    return margin * active + (coefficient * by_class).sum(-1), triplets
 
-
-def _count_active(scores: Tensor, members: Tensor, margin: Tensor, *mined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _count_active(margin: float, scores: Tensor, members: Tensor, *mined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the active triplets ``(M,)``, each score's coefficient ``(M, N)`` and the number of triplets ``(M,)``."""
     hard = Hard(*mined)
-    slots = len(range(hard.positive.shape[1]))  # a constant, even if a compiled graph has a symbolic batch size
-    low, high = _ascending_pairs(slots, scores.device)
+    low, high = _ascending_pairs(hard.positive.shape[1], scores.device)
     positive, filled = scores.gather(1, hard.positive_idx), hard.positive.to(scores.dtype)
     hard_positives = filled.sum(1, keepdim=True)
     outside = members.sum(1, keepdim=True) - hard_positives  # anchors beyond the hard positives
@@ -47,13 +54,13 @@ def _count_active(scores: Tensor, members: Tensor, margin: Tensor, *mined: Tenso
     weight = torch.cat([is_pair, anchors_above], 1)
 
     gap = positive.index_select(1, high) - positive.index_select(1, low)
-    offset = margin[:, None] - torch.cat([positive.index_select(1, low) - gap, positive], 1)
+    offset = margin - torch.cat([positive.index_select(1, low) - gap, positive], 1)
     negative = scores.gather(1, hard.negative_idx).neg().masked_fill(~hard.negative, float("inf"))
     active = torch.searchsorted(negative, offset)
     in_negative = reached(active, weight, negative.shape[1]) * hard.negative
 
     active = active.to(scores.dtype)
-    below, above = active.split([len(low), filled.shape[1]], dim=1)
+    below, above = active.split([low.shape[0], filled.shape[1]], dim=1)
     in_positive = _pair_slopes(gap.sign(), below * is_pair, above.index_select(1, low) * is_pair, low, high, filled)
     in_outside, of_outside = _outside_slopes(scores, members, positive, filled, above * filled, outside)
 
@@ -94,11 +101,6 @@ def _outside_slopes(
 def _bytes_per_class(classes: ScoredClasses) -> int:
     slots, samples = classes.hard.positive.shape[1], classes.scores.shape[1]
     return 40 * (slots * (slots + 1) // 2 + samples)  # ten float32 per pair and per score
-
-
-def _split(classes: ScoredClasses, margin: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
-    tensors = (classes.scores, classes.members, margin, *classes.hard)
-    return [tensor.split(rows) for tensor in tensors]
 
 
 @table

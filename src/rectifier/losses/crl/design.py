@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from rectifier._base import check
@@ -57,18 +58,44 @@ class Design(NamedTuple):
         """Return the options as written in a call."""
         return ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
 
+    @property
+    def counts_triplets(self) -> bool:
+        """Whether the loss needs no list of pairs, because it is linear in scores and every sample is an anchor."""
+        triplets = self.level == "class" and self.comparison == "relative"
+        return triplets and self.anchors == "all" and self.mining != "random"
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every class of a batch may be mined, even the largest."""
+        return self.scope == "all" or self.rho > 1023 / 1024
+
     def slots(self, samples: int) -> int:
-        """Return the number of positives, and of negatives, to mine."""
-        fewer = self.mining == "all" or self.kappa > samples  # min() would make kappa symbolic in a compiled graph
-        return samples if fewer else self.kappa
+        """Return the number of positives, and of negatives, to mine.
+
+        In a graph for any number of samples it is kappa, a constant, even if a batch has fewer.
+        """
+        return samples if self.mining == "all" or certain(samples < self.kappa) else self.kappa
 
     def margins(self, sizes: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return ``(A,)`` margins: at class level 0.5 (1 for log-probabilities), at instance level 2 pi / classes (Eq.
-        12).
-
-        The absolute comparison at instance level has 1.
-        """
+        """Return ``(A,)`` margins: ``common_margin`` or, for triplets of features, 2 pi / classes (Eq. 12)."""
         if self.margin is None and self.level == "instance" and self.comparison == "relative":
             return 2 * math.pi / columns.label_sizes(sizes, like.device).to(like.dtype)
+        return like.new_full((len(sizes),), self.common_margin)
+
+    @property
+    def common_margin(self) -> float:
+        """The margin of all labels: 0.5 between probabilities, 1 between log-probabilities and features."""
         default = 0.5 if self.level == "class" and self.scores == "probability" else 1.0
-        return like.new_full((len(sizes),), default if self.margin is None else self.margin)
+        return default if self.margin is None else self.margin
+
+
+def certain(condition: bool) -> bool:
+    """Return whether a condition on shapes holds. In a compiled graph: whether it holds for all batches of the graph.
+
+    A Python comparison would tie the graph to one side of it.
+    """
+    if not torch.compiler.is_compiling():
+        return bool(condition)
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.losses.crl import mining as mine
-from rectifier.losses.crl.chunks import compare
-from rectifier.losses.crl.closed_form import hard_triplet_sums
-from rectifier.losses.crl.comparison import Comparison
+from rectifier.losses.crl.choosing import Chosen, choose
+from rectifier.losses.crl.choosing import Rectification as Rectification
 from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.memory import Memory, make_memory
-from rectifier.losses.crl.mining import Profile
-from rectifier.losses.crl.pairs import Draw, FeaturePairs, ScorePairs, scored_classes
-from rectifier.losses.gather import shared_draw
+from rectifier.losses.crl.scores import Scores
 from rectifier.losses.inputs import no_autocast, prepare
 from rectifier.losses.module import in_training
 from rectifier.losses.sample import check_reduction, reduce_labels
-
-
-class Rectification(NamedTuple):
-    """The loss of each label, with the counts behind it; all ``(A,)``."""
-
-    loss: Tensor
-    mined_classes: Tensor
-    comparisons: Tensor  # triplets, or positive and negative pairs
 
 
 def class_rectification_loss(
@@ -151,9 +136,33 @@ def _per_label(
 ) -> Tensor:
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
-        score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
-        scores = score(given.logits, given.sizes)
-        return rectify(scores, given.targets, given.features, given.sizes, design, generator, gather, memory).loss
+        log_p = columns.log_softmax(given.logits, given.sizes)
+        chosen = plan(log_p, given.targets, given.features, given.sizes, design, generator, gather, memory)
+        return chosen.compare(*columns.take(log_p, [chosen.places])).loss
+
+
+def plan(
+    log_p: Tensor,
+    targets: Tensor,
+    features: Tensor | None,
+    sizes: tuple[int, ...],
+    design: Design,
+    generator: torch.Generator | None = None,
+    gather: bool = False,
+    memory: Memory | None = None,
+) -> Chosen:
+    """Choose what to compare, from log-probabilities ``(N, K)`` and checked targets ``(N, A)``.
+
+    Read ``log_p`` at the chosen places, with whatever else a loss reads of it, and hand it to ``compare``.
+    """
+    logarithmic = design.scores == "log-probability"
+    if memory is None:
+        scores = Scores(log_p, exponential=not logarithmic, negative=logarithmic)
+        return choose(scores, targets, features, sizes, design, generator, gather)
+    joined, targets, features = memory(log_p if logarithmic else log_p.exp(), targets, features)
+    chosen = choose(Scores(joined, negative=logarithmic), targets, features, sizes, design, generator, gather)
+    # These places are in batch and memory together.
+    return Chosen(chosen.places[:0], lambda _: chosen.compare(*columns.take(joined, [chosen.places])))
 
 
 def rectify(
@@ -172,39 +181,6 @@ def rectify(
     """
     if memory is not None:
         scores, targets, features = memory(scores, targets, features)
-    samples, labels = targets.shape
-    source = scores if design.level == "class" or features is None else features
-    if samples < 2:  # no sample has a positive
-        nothing = torch.zeros(labels, dtype=torch.int64, device=scores.device)
-        return Rectification((source * 0).sum().expand(labels), nothing, nothing)
-    batch = mine.profile(targets, sizes, design.rho, design.scope)
-    if design.anchors == "easy":
-        batch = batch._replace(easy=mine.easiest(batch.own, scores, design.slots(samples)))
-    level = _class_level if design.level == "class" else _instance_level
-    draw = partial(shared_draw, generator=generator, gather=gather) if design.mining == "random" else None
-    loss, comparisons = level(source, batch, sizes, design, draw)
-    return Rectification(loss, columns.sum_by_label(batch.mined.int(), sizes).long(), comparisons)
-
-
-def _class_level(
-    scores: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
-) -> tuple[Tensor, Tensor]:
-    kappa = design.slots(scores.shape[0])
-    classes = scored_classes(scores, batch, sizes, kappa, draw, logarithmic=design.scores == "log-probability")
-    margin = design.margins(sizes, scores)
-    listed, unlisted = batch.own.numel() * kappa, len(classes.label) * kappa * (kappa + 1) // 2
-    all_anchors = design.anchors == "all"  # the closed form takes all samples of a class as anchors
-    if design.comparison == "relative" and all_anchors and draw is None and unlisted < listed:
-        sums, triplets = hard_triplet_sums(scores, classes, margin[classes.label])
-        total = columns.sum_by_label(triplets, sizes, classes.label)
-        return columns.sum_by_label(sums, sizes, classes.label) / total.clamp(min=1), total.long()
-    comparison = Comparison(design.comparison, margin, design.bins, signed=True)
-    return compare(ScorePairs(scores, classes, batch), len(scores), comparison)
-
-
-def _instance_level(
-    features: Tensor, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None
-) -> tuple[Tensor, Tensor]:
-    pairs = FeaturePairs(features, batch, design.slots(features.shape[0]), design.normalize, draw)
-    comparison = Comparison(design.comparison, design.margins(sizes, features), design.bins, signed=False)
-    return compare(pairs, len(features), comparison)
+    known = Scores(scores, negative=design.scores == "log-probability")
+    chosen = choose(known, targets, features, sizes, design, generator, gather)
+    return chosen.compare(*columns.take(scores, [chosen.places]))

@@ -6,13 +6,17 @@ every shape depends only on the sizes of the input.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from rectifier._base.distances import widest
 from rectifier.labels import columns
 from rectifier.labels.imbalance import column_counts, minority_of_counts
+from rectifier.losses.crl.design import Design, certain
 
 
 class Profile(NamedTuple):
@@ -38,28 +42,36 @@ class Hard(NamedTuple):
 
 
 def profile(targets: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> Profile:
-    """Profile a batch (Eq. 3): mine its minority classes, or all classes for ``scope="all"``.
+    """Profile a batch (Eq. 3): mine its minority classes, or all classes for ``scope="all"``."""
+    own = columns.own_columns(targets, sizes).t().contiguous()
+    return Profile(own, mined_of_counts(column_counts(own, sum(sizes)), sizes, rho, scope))
+
+
+def mined_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float, scope: str) -> Tensor:
+    """Mark the mined classes ``(K,)`` of a batch with these class counts ``(K,)``.
 
     A mined class needs two samples, so that an anchor has a positive, and one negative.
+
+    >>> mined_of_counts(torch.tensor([5, 2, 1]), (3,), 0.5, "minority")
+    tensor([False,  True, False])
     """
-    own = columns.own_columns(targets, sizes).t().contiguous()
-    counts = column_counts(own, sum(sizes))
     samples = columns.sum_by_label(counts, sizes)[columns.label_of_column(sizes, counts.device)]
     mined = (counts >= 2) & (counts < samples)
-    if scope == "minority":
-        mined = mined & minority_of_counts(counts, sizes, rho)
-    return Profile(own, mined)
+    return mined & minority_of_counts(counts, sizes, rho) if scope == "minority" else mined
 
 
-def mined_columns(mined: Tensor, samples: int, sizes: tuple[int, ...]) -> Tensor:
-    """Return ``(M,)`` columns that include all mined ones. The shapes fix M.
+def is_mined(running: Tensor, members: Tensor, samples: Tensor, design: Design) -> Tensor:
+    """Mark the mined classes by their number of samples, the running sum of it, and the samples of the label."""
+    if design.takes_all:
+        return (members >= 2) & (members < samples)
+    # rho * n must round as in plain Python, or a class at the threshold changes sides.
+    return (members >= 2) & (running <= design.rho * samples.to(widest(samples.device)))
 
-    A mined class has two samples, so a batch of N has at most N // 2 per label. With a thousand classes most columns
-    can be skipped.
-    """
-    most = sum(min(size, samples // 2) for size in sizes)
-    if most == len(mined):
-        return torch.arange(most, device=mined.device)
+
+def mined_columns(mined: Tensor, most: int) -> Tensor:
+    """Return ``(most,)`` different columns that include all mined ones, or all columns if they are no more."""
+    if certain(most >= mined.shape[0]):
+        return columns.count_up(mined.shape[0], mined.device)
     return mined.to(torch.int8).argsort(descending=True, stable=True)[:most]
 
 
@@ -127,39 +139,77 @@ def hardest(
     return chosen.gather(-1, slot), filled
 
 
+def highest(values: Tensor, kappa: int, negative: bool) -> tuple[Tensor, Tensor]:
+    """Return the kappa highest values of each row, ascending, and their indices. Ties prefer the lower index.
+
+    Values are at least 0 or, for ``negative``, at most 0. In both cases -inf is below all.
+
+    >>> highest(torch.tensor([[0.5, 0.9, 0.5]]), 2, negative=False)
+    (tensor([[0.5000, 0.9000]]), tensor([[0, 1]]))
+    """
+    samples = values.shape[1]
+    if certain(samples <= kappa):  # nothing is left out, so ties may come in any order
+        ascending: tuple[Tensor, Tensor] = values.sort(dim=1)
+        return ascending
+    room = _room(samples, kappa)
+    values = pad(values, (0, room), value=-math.inf) if room else values
+    if values.dtype != torch.float32 or _is_sorted_at_once(values):
+        idx = values.sort(dim=1, descending=True, stable=True).indices[:, :kappa]
+    else:
+        key = _key(values.abs() if negative else values, 1 if negative else -1)
+        idx = key.topk(kappa, dim=1, largest=False).indices
+    idx = idx.flip(1)
+    return values.gather(1, idx), idx.clamp(max=samples - 1) if room else idx
+
+
+def _key(values: Tensor, sign: int) -> Tensor:
+    """Return integers that sort like values of at least 0, for ``sign`` -1 like their negatives, then by index.
+
+    Bits of such floats sort like the floats, so bits and an index share one integer. -inf sorts as below all.
+    """
+    number = columns.count_up(values.shape[-1], values.device)
+    return torch.add(number, values.contiguous().view(torch.int32), alpha=sign * _MOST_SAMPLES)
+
+
 def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[Tensor, Tensor]:
-    size = values.shape[-1]
-    kappa = min(kappa, size)
+    samples = values.shape[-1]
+    kappa = samples if certain(samples < kappa) else kappa
+    if room := _room(samples, kappa):
+        values, eligible = pad(values, (0, room)), pad(eligible, (0, room))
     if values.dtype != torch.float32 or _is_sorted_at_once(values):
         signed = values if largest else -values
-        order = signed.masked_fill(~eligible, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
-        # Eligible values are finite, so they come first.
-        return order[..., :kappa], eligible.gather(-1, order[..., :kappa])
-    # top-k leaves ties open. Non-negative floats sort like their bits, so bits and sample index share one integer.
-    bits = values.contiguous().view(torch.int32).long()
-    number = torch.arange(size, 0, -1, device=values.device)
-    key = torch.add(number, bits, alpha=_MOST_SAMPLES if largest else -_MOST_SAMPLES)
-    key, idx = key.masked_fill_(~eligible, _NEVER).topk(kappa, dim=-1)
-    return idx, key > _NEVER
+        order = signed.masked_fill(~eligible, -math.inf).sort(dim=-1, descending=True, stable=True).indices
+        idx = order[..., :kappa]
+        filled = eligible.gather(-1, idx)  # eligible values are finite, so they come first
+    else:  # top-k leaves ties open
+        key = _key(values, -1 if largest else 1).masked_fill_(~eligible, _NEVER)
+        key, idx = key.topk(kappa, dim=-1, largest=False)
+        filled = key < _NEVER
+    return idx.clamp(max=samples - 1) if room else idx, filled
+
+
+def _room(samples: int, kappa: int) -> int:
+    """Return the empty entries to add to a row, where a graph for any number of samples cannot know if it has kappa."""
+    return 0 if certain(samples >= kappa) else kappa
 
 
 def _by_one_sort(scores: Tensor, members: Tensor, others: Tensor, kappa: int) -> Hard:
     """Mine members and others, which are disjoint, by one sort instead of two; scores are from 0 to 1."""
     # Non-negative floats sort like their bits. Members come above all others, the lowest scored member first.
-    bits = scores.contiguous().view(torch.int32)
+    bits, last = scores.contiguous().view(torch.int32), scores.shape[-1] - 1
     key = torch.where(members, 2 * _BITS_OF_ONE + 1 - bits, torch.where(others, bits, -1))
     order = key.sort(dim=-1, descending=True, stable=True).indices
     own, rest = members.sum(-1, keepdim=True), others.sum(-1, keepdim=True)
-    slot = torch.arange(min(kappa, scores.shape[-1]), device=scores.device)
-    behind = (own + slot).clamp(max=scores.shape[-1] - 1)
-    return Hard(order[..., : len(slot)], slot < own, order.gather(-1, behind), slot < rest)
+    slot = columns.count_up(last + 1 if certain(last + 1 < kappa) else kappa, scores.device)
+    behind = (own + slot).clamp(max=last)
+    return Hard(order.index_select(-1, slot.clamp(max=last)), slot < own, order.gather(-1, behind), slot < rest)
 
 
 def _is_sorted_at_once(values: Tensor) -> bool:
-    return values.is_cuda and values.dtype == torch.float32 and values.shape[-1] <= _SORTED_AT_ONCE
+    return values.is_cuda and values.dtype == torch.float32 and not certain(values.shape[-1] > _SORTED_AT_ONCE)
 
 
 _BITS_OF_ONE = 0x3F800000
 _SORTED_AT_ONCE = 4096  # longest rows that a GPU sorts in one kernel, faster than it finds their top-k
 _MOST_SAMPLES = 2**32
-_NEVER = torch.iinfo(torch.int64).min
+_NEVER = torch.iinfo(torch.int64).max

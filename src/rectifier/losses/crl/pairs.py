@@ -14,8 +14,11 @@ from torch import Tensor
 from rectifier._base.distances import squared_distances, unit
 from rectifier.labels import columns
 from rectifier.losses.crl import mining
+from rectifier.losses.crl.bounds import bounds_of
 from rectifier.losses.crl.comparison import Pairs
+from rectifier.losses.crl.design import Design, certain
 from rectifier.losses.crl.mining import Hard, Profile
+from rectifier.losses.crl.scores import Scores
 
 Draw = Callable[[tuple[int, ...], torch.device], Tensor]
 
@@ -31,21 +34,19 @@ class ScoredClasses(NamedTuple):
 
 
 def scored_classes(
-    scores: Tensor, batch: Profile, sizes: tuple[int, ...], kappa: int, draw: Draw | None, *, logarithmic: bool = False
+    scores: Scores, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None = None
 ) -> ScoredClasses:
-    """Mine each class of the batch. ``draw`` gives random numbers for random mining.
-
-    ``scores`` are probabilities or, with ``logarithmic``, log-probabilities, which have the same hardest samples.
-    """
-    rows = mining.mined_columns(batch.mined, scores.shape[0], sizes)
-    label = columns.label_of_column(sizes, scores.device)[rows]
-    by_class = scores.detach().t().index_select(0, rows)
+    """Mine each class of the batch. ``draw`` gives random numbers for random mining."""
+    most = bounds_of(batch.own.shape[1], sizes, design)
+    rows, kappa = mining.mined_columns(batch.mined, most.mined), most.slots
+    label = columns.label_of_column(sizes, rows.device)[rows]
+    by_class = scores.by_class(rows)
     own = batch.own.index_select(0, label)
     mined = batch.mined[rows][:, None]
     is_own = own == rows[:, None]
     members, others = is_own & mined, ~is_own & (own >= 0) & mined
     priority = draw((2, *own.shape), own.device) if draw else None
-    if logarithmic:  # mining takes no negative values: the lowest score is farthest from 0
+    if scores.negative:  # mining takes no negative values: the lowest score is farthest from 0
         hard = mining.instance_level(by_class.abs(), members, others, kappa, priority)
     else:
         hard = mining.class_level(by_class, members, others, kappa, priority)
@@ -53,16 +54,27 @@ def scored_classes(
 
 
 class ScorePairs:
-    """Class level: the pairs of an anchor are its score and the scores of its class's hard samples (Eq. 10)."""
+    """Class level: the pairs of an anchor are its score and the scores of its class's hard samples (Eq. 10).
 
-    def __init__(self, scores: Tensor, classes: ScoredClasses, batch: Profile) -> None:
-        hard, own = classes.hard, batch.own.clamp(min=0)
+    ``read`` takes the scores at ``places``, which may have a gradient.
+    """
+
+    def __init__(self, classes: ScoredClasses, batch: Profile) -> None:
+        hard, own, total = classes.hard, batch.own.clamp(min=0), batch.mined.shape[0]
         self.hard = hard
-        self.row = own if len(classes.column) == scores.shape[1] else _row_of_column(classes.column, batch)[own]
+        self.row = own if certain(classes.column.shape[0] == total) else _row_of_column(classes.column, batch)[own]
         self.is_anchor = batch.is_anchor()
-        column = classes.column[:, None]
-        places = [(hard.positive_idx, column), (hard.negative_idx, column), (_count(own[0]), own)]
-        self.positive, self.negative, self.own_scores = _take(scores, places)
+        samples = [hard.positive_idx, hard.negative_idx, _count(own.t())]
+        owners = [classes.column[:, None], classes.column[:, None], own]
+        places = [total * sample + column for sample, column in zip(samples, owners, strict=True)]
+        self._parts = [(place.numel(), place.shape) for place in places]
+        self.places = torch.cat([place.reshape(-1) for place in places])
+
+    def read(self, scores: Tensor) -> ScorePairs:
+        parts = scores.split([numel for numel, _ in self._parts])
+        read: list[Tensor] = [part.view(shape) for part, (_, shape) in zip(parts, self._parts, strict=True)]
+        self.positive, self.negative, self.own_scores = read
+        return self
 
     @property
     def bytes_per_anchor(self) -> int:
@@ -88,14 +100,6 @@ def _of_row(values: Tensor, row: Tensor) -> Tensor:
 
 def _row_of_column(column: Tensor, batch: Profile) -> Tensor:
     return torch.zeros_like(batch.mined, dtype=torch.int64).scatter(0, column, _count(column))
-
-
-def _take(scores: Tensor, places: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
-    """Return the scores at each (sample, column) by one indexing, because each gradient is as large as all scores."""
-    flat = [sample * scores.shape[1] + column for sample, column in places]
-    taken = scores.reshape(-1).index_select(0, torch.cat([idx.flatten() for idx in flat]))
-    parts = taken.split([idx.numel() for idx in flat])
-    return [part.reshape(idx.shape) for part, idx in zip(parts, flat, strict=True)]
 
 
 def _count(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ class MiningWatch:
     """Count the batches in which no label has anything to mine, and warn once if most of the first ones are such.
 
     A loss must not wait for its device. So the count stays there, is copied to the host in the background, and is read
-    when it has arrived. Captured and compiled steps are not watched.
+    when it has arrived. Captured, compiled and transformed steps are not watched.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class MiningWatch:
 
     def __call__(self, comparisons: Tensor, alpha: Tensor) -> None:
         """Note the comparisons ``(A,)`` of a batch. Labels that are not rectified (alpha = 0) do not count."""
-        if torch.compiler.is_compiling() or self._batches < 0 or _is_capturing(comparisons):
+        if torch.compiler.is_compiling() or self._batches < 0 or _cannot_be_read(comparisons):
             return
         self._batches += 1
         if self._batches <= WATCHED:
@@ -48,8 +48,10 @@ class MiningWatch:
             )
 
 
-def _is_capturing(tensor: Tensor) -> bool:
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+def _cannot_be_read(tensor: Tensor) -> bool:
+    """Tell whether a CUDA graph is captured, or ``torch.func`` transforms the loss."""
+    transformed: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return transformed or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _to_host(count: Tensor) -> Tensor:
