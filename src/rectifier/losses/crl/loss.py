@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
+from rectifier.labels.space import LabelSpace
 from rectifier.losses.crl.choosing import Chosen, choose
 from rectifier.losses.crl.choosing import Rectification as Rectification
 from rectifier.losses.crl.design import Design
@@ -43,6 +44,8 @@ def class_rectification_loss(
     >>> class_rectification_loss(logits, torch.tensor([0, 0, 1, 1, 0]))
     tensor(0.1514)
     """
+    if torch.compiler.is_compiling():
+        kappa, bins = len(range(kappa)), len(range(bins))  # constants, even if a graph has a symbol for every number
     design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors).checked()
     per_label = _per_label(logits, targets, features, sizes, design, generator, gather)
     return reduce_labels(per_label, check_reduction(label_reduction))
@@ -132,6 +135,9 @@ def _per_label(
     gather: bool,
     memory: Memory | None = None,
 ) -> Tensor:
+    if torch.compiler.is_compiling() and not isinstance(sizes, LabelSpace):  # constants, too
+        listed = logits.shape[1:] if sizes is None else (sizes,) if isinstance(sizes, int) else sizes
+        sizes = tuple(len(range(size)) for size in listed)
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
         log_p = columns.log_softmax(given.logits, given.sizes)
