@@ -61,9 +61,12 @@ class _Gather(torch.autograd.Function):
     """Gather the rows of all ranks. Backward, return the gradient of the own rows, times the number of ranks."""
 
     @staticmethod
-    def forward(ctx: Any, local: Tensor) -> Tensor:
-        ctx.rows = local.shape[0]
+    def forward(local: Tensor) -> Tensor:
         return _all_gather(local)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.rows = inputs[0].shape[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
