@@ -3,6 +3,9 @@
 Each rank computes the loss of the joined batch and sends gradients only to its own rows. Over all ranks these add up to
 the gradient of a single process. DDP then averages over ranks, so own rows are scaled by the number of ranks. Without
 the scale, a mined loss would weigh 1 / world size of a loss of the local batch.
+
+All ranks must take part, or those that do wait for ever. So loss modules join batches only in training mode: often one
+rank alone evaluates.
 """
 
 from __future__ import annotations

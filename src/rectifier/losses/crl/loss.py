@@ -40,6 +40,8 @@ def class_rectification_loss(
 ) -> Tensor:
     """Compute the Class Rectification Loss of a batch; see ``ClassRectificationLoss`` for the options.
 
+    With ``gather``, all ranks must call it, because each waits for the others.
+
     >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 0.5], [0.0, 1.0], [1.0, 0.0]])
     >>> class_rectification_loss(logits, torch.tensor([0, 0, 1, 1, 0]))
     tensor(0.1514)
@@ -73,7 +75,8 @@ class ClassRectificationLoss(torch.nn.Module):
         sizes: Number of classes of each label, or a LabelSpace. None is one label with all columns.
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
         generator: Random generator of ``mining="random"``. None is PyTorch's default generator of the device.
-        gather: Under ``torch.distributed``, mine in the joined batch of all ranks.
+        gather: Under ``torch.distributed``, mine in the joined batch of all ranks in training mode. In evaluation mode
+            a rank mines in its own batch, so that one may evaluate while the others do not.
         scores: The class level compares the ``"probability"`` of a class (the paper's) or its ``"log-probability"``,
             which keeps a gradient where the softmax is saturated. Not for the distribution comparison.
         anchors: Use ``"all"`` samples of a mined class as anchors (the paper's), or only the ``"easy"`` ones: the kappa
@@ -118,7 +121,7 @@ class ClassRectificationLoss(torch.nn.Module):
         self.memory = make_memory(memory, self.sizes, memory_age)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        how = (self.sizes, self.design, self.generator, self.gather, self.memory)
+        how = (self.sizes, self.design, self.generator, self.gather and self.training, self.memory)
         return reduce_labels(_per_label(logits, targets, features, *how), self.label_reduction)
 
     def extra_repr(self) -> str:
