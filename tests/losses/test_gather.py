@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,28 @@ def test_gather_without_a_process_group_is_the_local_batch() -> None:
     batch = make_batch(SIZES, 20)
     local = ClassRectificationLoss(sizes=SIZES)(*batch[:2])
     assert ClassRectificationLoss(sizes=SIZES, gather=True)(*batch[:2]) == local
+
+
+def evaluate_on_one_rank(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    where, wait = f"file://{folder}/rendezvous", timedelta(seconds=20)
+    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=wait)
+    x, targets = (part.split(UNEVEN[2])[rank] for part in data(sum(UNEVEN[2])))
+    model, loss = Network().double(), ClassRectificationLoss(sizes=SIZES, kappa=3, gather=True)
+    if rank == 0:
+        torch.save(loss.eval()(model(x)[0], targets).detach(), f"{folder}/evaluated.pt")
+    torch.save(loss.train()(model(x)[0], targets).detach(), f"{folder}/{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_one_rank_may_evaluate_alone(tmp_path: Path) -> None:
+    """It mines in its own batch. Both then train on the joined batch."""
+    mp.start_processes(evaluate_on_one_rank, (str(tmp_path),), nprocs=2, start_method="spawn")
+    x, targets = data(sum(UNEVEN[2]))
+    logits, own, local = Network().double()(x)[0], UNEVEN[2][0], ClassRectificationLoss(sizes=SIZES, kappa=3)
+    alone, joined = local(logits[:own], targets[:own]), local(logits, targets)
+    assert alone != joined
+    torch.testing.assert_close(torch.load(tmp_path / "evaluated.pt"), alone.detach())
+    for rank in range(2):
+        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), joined.detach())

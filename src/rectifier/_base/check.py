@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
-from math import isfinite
 from numbers import Integral, Real
 from typing import NoReturn, TypeGuard
 
@@ -111,7 +110,7 @@ def share(what: str, value: object) -> str | None:
 
 def is_real(value: object) -> TypeGuard[float]:
     """Tell whether the value is a finite number. NumPy numbers are, booleans are not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(value - value == 0)  # not nan, not inf
 
 
 def is_natural(value: object) -> bool:

@@ -42,9 +42,9 @@ def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @wraps(build)
     def lookup(*key: Any) -> Tensor:
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
             return kept(*key)
-        if not torch.compiler.is_dynamo_compiling():  # torch.export runs this code: what it makes must not be kept
+        if not torch.compiler.is_dynamo_compiling():  # torch.func and torch.export: a tensor made here dies with them
             return build(*key)
         # A graph can read a tensor from an attribute, but cannot call a cache or hold two constants of one name.
         found: Tensor = getattr(_TABLES, place(*key))

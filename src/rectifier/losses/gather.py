@@ -3,6 +3,9 @@
 Each rank computes the loss of the joined batch and sends gradients only to its own rows. Over all ranks these add up to
 the gradient of a single process. DDP then averages over ranks, so own rows are scaled by the number of ranks. Without
 the scale, a mined loss would weigh 1 / world size of a loss of the local batch.
+
+All ranks must take part, or those that do wait for ever. So loss modules join batches only in training mode: often one
+rank alone evaluates.
 """
 
 from __future__ import annotations
@@ -61,9 +64,12 @@ class _Gather(torch.autograd.Function):
     """Gather the rows of all ranks. Backward, return the gradient of the own rows, times the number of ranks."""
 
     @staticmethod
-    def forward(ctx: Any, local: Tensor) -> Tensor:
-        ctx.rows = local.shape[0]
+    def forward(local: Tensor) -> Tensor:
         return _all_gather(local)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.rows = inputs[0].shape[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:

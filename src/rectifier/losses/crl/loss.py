@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
+from rectifier.labels.space import LabelSpace
 from rectifier.losses.crl.choosing import Chosen, choose
 from rectifier.losses.crl.choosing import Rectification as Rectification
 from rectifier.losses.crl.design import Design
@@ -40,10 +41,14 @@ def class_rectification_loss(
 ) -> Tensor:
     """Compute the Class Rectification Loss of a batch; see ``ClassRectificationLoss`` for the options.
 
+    With ``gather``, all ranks must call it, because each waits for the others.
+
     >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 0.5], [0.0, 1.0], [1.0, 0.0]])
     >>> class_rectification_loss(logits, torch.tensor([0, 0, 1, 1, 0]))
     tensor(0.1514)
     """
+    if torch.compiler.is_compiling():
+        kappa, bins = len(range(kappa)), len(range(bins))  # constants, even if a graph has a symbol for every number
     design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors).checked()
     per_label = _per_label(logits, targets, features, sizes, design, generator, gather)
     return reduce_labels(per_label, check_reduction(label_reduction))
@@ -134,6 +139,9 @@ def _per_label(
     gather: bool,
     memory: Memory | None = None,
 ) -> Tensor:
+    if torch.compiler.is_compiling() and not isinstance(sizes, LabelSpace):  # constants, too
+        listed = logits.shape[1:] if sizes is None else (sizes,) if isinstance(sizes, int) else sizes
+        sizes = tuple(len(range(size)) for size in listed)
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
         log_p = columns.log_softmax(given.logits, given.sizes)

@@ -84,21 +84,21 @@ def class_runs(scores: Scores, own: Tensor, missing: Tensor, sizes: tuple[int, .
         by_score = score.sort(dim=1, stable=True).indices
         key, order = key.gather(1, by_score).sort(dim=1, stable=True)
         order = by_score.gather(1, order)
-    key, order = (_first(each, anchors) for each in (key, order))
+    start, order = _first(torch.searchsorted(key, key), anchors), _first(order, anchors)
 
-    start, members = torch.searchsorted(key, key), members.gather(1, order)
+    members = members.gather(1, order)
     present = (~missing).sum(1, keepdim=True)
     mined = mining.is_mined(start + members, members, present, design)
     is_first = mined & (start == count_up(anchors))
     row = is_first.view(-1).cumsum(0)
-    first = torch.searchsorted(row, count_up(rows + 1)).clamp_(max=labels * anchors - 1)
+    first = torch.searchsorted(row, count_up(rows + 1)).clamp(max=labels * anchors - 1)
     if labels > 1:
         start = start + anchors * count_up(labels)[:, None]
     place = place.gather(1, order).view(-1)
     return Runs(
         count_up(labels * anchors),
         score.gather(1, order).view(-1),
-        start.view(-1),
+        start.reshape(-1),
         (members * mined).view(-1),
         row,
         (present - members).view(-1),
@@ -113,7 +113,7 @@ def _first(tensor: Tensor, length: int) -> Tensor:
     """Return the first entries of each row. A graph copies them, because a slice's layout would depend on sizes."""
     if torch.compiler.is_compiling():
         return tensor.index_select(1, torch.arange(length, device=tensor.device))
-    return tensor[:, :length].contiguous()
+    return tensor[:, :length]
 
 
 def _hard_negatives(scores: Scores, own: Tensor, missing: Tensor, runs: Runs, kappa: int) -> tuple[Tensor, Tensor]:
@@ -149,7 +149,7 @@ def _count_pairs(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Do as ``_count_active`` for some anchors, each with the hard positives at the start of its run."""
     slot = columns.count_up(kappa, negative.device)
-    positive_idx = (anchors.start[:, None] + slot).clamp_(max=scores.shape[0] - 1)
+    positive_idx = (anchors.start[:, None] + slot).clamp(max=scores.shape[0] - 1)
     gap = anchors.score[:, None] - scores.index_select(0, positive_idx.view(-1)).view(positive_idx.shape)
     no_pair = (slot >= anchors.members[:, None]) | (positive_idx == anchors.position[:, None])
     # max(0, m + |p_a - p_+| - p_a + p_-) is active for the negatives above this bound.
