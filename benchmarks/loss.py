@@ -2,7 +2,8 @@
 
     python benchmarks/loss.py [--device cuda] [--rounds 30] [--json FILE]
 
-All candidates of a design take turns in one run. Ratios are to our loss with scope "minority".
+All candidates of a design take turns in one run. Ratios are to our loss with scope "minority". The last table compares
+the whole objective with cross-entropy, for one label with many classes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from rectifier import class_rectification_loss
+from rectifier import RectifiedCrossEntropy, class_rectification_loss
 
 SHAPES = {
     "small (1 x 4, batch 24)": ([4], 24),
@@ -28,6 +30,7 @@ SHAPES = {
     "CIFAR-100 (1 x 100, batch 256)": ([100], 256),
     "ImageNet-LT (1 x 1000, batch 1024)": ([1000], 1024),
 }
+MANY_CLASSES, MANY_SAMPLES = (10_000, 100_000), 1024
 LEVELS = ("class", "instance")
 COMPARISONS = ("relative", "absolute", "distribution")
 
@@ -71,6 +74,17 @@ def candidates(
     return found
 
 
+def many_classes(classes: int, device: str) -> dict[str, Callable[[], object]]:
+    """Return our objective and plain cross-entropy of one label with many classes."""
+    logits, targets, _ = batch([classes], MANY_SAMPLES, device)
+    counts = (1e7 / torch.arange(1, classes + 1)).ceil().long()
+    objective = RectifiedCrossEntropy(counts, eta=0.5).to(device)
+    return {
+        "cross-entropy": lambda: forward_backward(lambda: cross_entropy(logits, targets[:, 0]), (logits,)),
+        "ours": lambda: forward_backward(lambda: objective(logits, targets), (logits,)),
+    }
+
+
 def main() -> None:
     given = measure.arguments(measure.parser(__doc__, rounds=30))
     cuda = given.device == "cuda"
@@ -91,7 +105,15 @@ def main() -> None:
                 rows.append(row | {"ms": times[name], "ratio": ratio, "peak_mib": memory})
             table.add_section()
         console.print(table)
-    measure.save(given.json, facts, {"rounds": given.rounds, "rows": rows})
+    many = []
+    table = Table("classes", "cross-entropy, ms", "with CRL, ms", "ratio", title=f"Many classes, batch {MANY_SAMPLES}")
+    for classes in MANY_CLASSES:
+        times = measure.milliseconds(many_classes(classes, given.device), given.rounds, cuda)
+        ratio = times["ours"] / times["cross-entropy"]
+        table.add_row(f"{classes:,}", f"{times['cross-entropy']:.2f}", f"{times['ours']:.2f}", f"{ratio:.2f}")
+        many.append({"classes": classes, "ms": times, "ratio": ratio})
+    console.print(table)
+    measure.save(given.json, facts, {"rounds": given.rounds, "rows": rows, "many_classes": many})
 
 
 if __name__ == "__main__":
