@@ -156,19 +156,20 @@ def highest(values: Tensor, kappa: int, negative: bool) -> tuple[Tensor, Tensor]
     if values.dtype != torch.float32 or _is_sorted_at_once(values):
         idx = values.sort(dim=1, descending=True, stable=True).indices[:, :kappa]
     else:
-        key = _key(values.abs() if negative else values, 1 if negative else -1)
-        idx = key.topk(kappa, dim=1, largest=False).indices
+        idx = _top_indices(values.abs() if negative else values, kappa, largest=not negative)
     idx = idx.flip(1)
     return values.gather(1, idx), idx.clamp(max=samples - 1) if room else idx
 
 
-def _key(values: Tensor, sign: int) -> Tensor:
-    """Return integers that sort like values of at least 0, for ``sign`` -1 like their negatives, then by index.
+def _top_indices(values: Tensor, kappa: int, largest: bool) -> Tensor:
+    """Return the indices of the kappa largest (smallest) values of each row, in float32 and at least 0, -inf or inf.
 
-    Bits of such floats sort like the floats, so bits and an index share one integer. -inf sorts as below all.
+    top-k leaves ties open. Bits of such floats sort like the floats, so bits and index share one integer.
     """
     number = columns.count_up(values.shape[-1], values.device)
-    return torch.add(number, values.contiguous().view(torch.int32), alpha=sign * _MOST_SAMPLES)
+    key = values.contiguous().view(torch.int32).to(torch.int64).bitwise_left_shift_(32)  # a product would be slower
+    key = key.sub_(number) if largest else key.add_(number)
+    return key.topk(kappa, dim=-1, largest=largest).indices
 
 
 def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[Tensor, Tensor]:
@@ -180,11 +181,9 @@ def _top(values: Tensor, eligible: Tensor, kappa: int, largest: bool) -> tuple[T
         signed = values if largest else -values
         order = signed.masked_fill(~eligible, -math.inf).sort(dim=-1, descending=True, stable=True).indices
         idx = order[..., :kappa]
-        filled = eligible.gather(-1, idx)  # eligible values are finite, so they come first
-    else:  # top-k leaves ties open
-        key = _key(values, -1 if largest else 1).masked_fill_(~eligible, _NEVER)
-        key, idx = key.topk(kappa, dim=-1, largest=False)
-        filled = key < _NEVER
+    else:
+        idx = _top_indices(values.masked_fill(~eligible, -math.inf if largest else math.inf), kappa, largest)
+    filled = eligible.gather(-1, idx)  # eligible values are finite, so they come first
     return idx.clamp(max=samples - 1) if room else idx, filled
 
 
@@ -211,5 +210,3 @@ def _is_sorted_at_once(values: Tensor) -> bool:
 
 _BITS_OF_ONE = 0x3F800000
 _SORTED_AT_ONCE = 4096  # longest rows that a GPU sorts in one kernel, faster than it finds their top-k
-_MOST_SAMPLES = 2**32
-_NEVER = torch.iinfo(torch.int64).max

@@ -74,7 +74,7 @@ def class_runs(scores: Scores, own: Tensor, missing: Tensor, sizes: tuple[int, .
     flat = own.reshape(-1)
     ones = flat.new_ones(labels * samples, dtype=torch.int32)  # GPUs add int32 atomically, int64 only after a sort
     members = ones.new_zeros(total + 1).index_add_(0, flat, ones).index_select(0, flat).view(labels, samples)
-    members = members.masked_fill_(missing, samples + 1)  # missing labels come last, and are never mined
+    members = members.long().masked_fill_(missing, samples + 1)  # missing labels come last, and are never mined
     key = torch.add(own, members, alpha=total + 1)
     place = torch.add(own.clamp(max=total - 1), count_up(samples), alpha=total)
     score = scores.at(place)
