@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -53,6 +54,7 @@ def prepare(
     return Inputs(logits, canonical, used, known)
 
 
-def no_autocast(tensor: Tensor) -> torch.autocast:
+def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """Disable autocast in a loss: scores near 1 need the precision of float32."""
-    return torch.autocast(tensor.device.type if isinstance(tensor, Tensor) else "cpu", enabled=False)
+    device = tensor.device.type if isinstance(tensor, Tensor) else "cpu"
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
