@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from typing import Any, NamedTuple
+=======
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+>>>>>>> crl
 
 import torch
 from torch import Tensor
@@ -92,8 +97,9 @@ def largest_share(soft: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return torch.where(share > 0, best, -1)
 
 
-def no_autocast(tensor: Tensor) -> torch.autocast:
+def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """Disable autocast in a loss: scores near 1 need the precision of float32."""
+<<<<<<< HEAD
     return torch.autocast(tensor.device.type if isinstance(tensor, Tensor) else "cpu", enabled=False)
 
 
@@ -112,3 +118,7 @@ def _without(targets: Tensor, ignore_index: int) -> Tensor:
     if ignore_index < 0 or targets.is_floating_point():
         return targets
     return targets.long().masked_fill(targets == ignore_index, -1)
+=======
+    device = tensor.device.type if isinstance(tensor, Tensor) else "cpu"
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+>>>>>>> crl

@@ -18,9 +18,9 @@ from rectifier.losses.crl.pairs import ScorePairs, scored_classes
 from rectifier.losses.crl.runs import list_triplets
 from rectifier.losses.crl.scores import Scores
 from rectifier.losses.crl.small_batch import all_triplets
-from rectifier.losses.crl.triplets import Triplets
+from rectifier.losses.crl.triplets import Reading
 
-Algorithm = Callable[[Scores, Tensor, tuple[int, ...], Design], Triplets]
+Algorithm = Callable[[Scores, Tensor, tuple[int, ...], Design], Reading]
 Result = tuple[Tensor, Tensor, Tensor, Tensor]
 
 ALGORITHMS = {"few classes": count_triplets, "many classes": list_triplets}
@@ -39,11 +39,12 @@ def counted(algorithm: Algorithm, batch: Batch, design: Design) -> Result:
     log_p, logarithmic = columns.log_softmax(logits, sizes), design.scores == "log-probability"
     scores = Scores(log_p, exponential=not logarithmic, negative=logarithmic)
     with torch.no_grad():
-        triplets = algorithm(scores, batch.targets, sizes, design)
-    (values,) = columns.take(log_p, [triplets.places])
-    loss = triplets.loss(scores.of(values), design.common_margin)
+        reading = algorithm(scores, batch.targets, sizes, design)
+    read = scores.of(*columns.take(log_p, [reading.places]))
+    triplets = reading.triplets(read.detach())
+    loss = triplets.loss(read, design.common_margin)
     (loss * torch.linspace(1, 2, len(sizes), dtype=loss.dtype)).sum().backward()
-    return loss.detach(), logits.grad, triplets.number, triplets.mined_classes  # type: ignore[return-value]
+    return loss.detach(), logits.grad, triplets.number, reading.mined_classes()  # type: ignore[return-value]
 
 
 def listed(batch: Batch, design: Design) -> Result:
@@ -106,11 +107,12 @@ def test_listed_by_hand() -> None:
     scores, targets = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.6, 0.4]]), torch.tensor([[0], [0], [1]])
     by_hand = (0.5 + 0.3 - (0.7 - 0.6)) + (0.5 + 0.3 - (0.4 - 0.6))
     for algorithm in (*ALGORITHMS.values(), all_triplets):
-        triplets = algorithm(Scores(scores), targets, (2,), Design(scope="all"))
-        (read,) = columns.take(scores, [triplets.places])
+        reading = algorithm(Scores(scores), targets, (2,), Design(scope="all"))
+        (read,) = columns.take(scores, [reading.places])
+        triplets = reading.triplets(read)
         assert triplets.loss(read, 0.5).item() == pytest.approx(by_hand / 2)
         assert triplets.number.tolist() == [2]
-        assert triplets.mined_classes.tolist() == [1]
+        assert reading.mined_classes().tolist() == [1]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rectifier.labels import columns
 from rectifier.losses.crl import mining
 from rectifier.losses.crl.bounds import bounds_of
 from rectifier.losses.crl.chunks import compare
@@ -36,11 +35,16 @@ class Chosen(NamedTuple):
     """What a batch compares: some entries of ``Scores.values``, or features.
 
     The caller reads the entries at ``places`` by ``columns.take``, together with others that it needs, because the
-    gradient of each reading is as large as all scores. ``compare`` takes what it has read.
+    gradient of each reading is as large as all scores. ``losses`` and ``compare`` take what it has read.
     """
 
     places: Tensor  # (E,); none where features are compared
-    compare: Callable[[Tensor], Rectification]
+    losses: Callable[[Tensor], tuple[Tensor, Tensor]]  # the loss and the number of comparisons of each label
+    mined_classes: Callable[[], Tensor]
+
+    def compare(self, values: Tensor) -> Rectification:
+        loss, comparisons = self.losses(values)
+        return Rectification(loss, self.mined_classes(), comparisons)
 
 
 def choose(
@@ -56,7 +60,7 @@ def choose(
     samples, labels = targets.shape
     if samples < 2:  # no sample has a positive
         none = targets.new_zeros(labels)
-        return Chosen(none[:0], lambda values: Rectification(_zero(values, features).expand(labels), none, none))
+        return Chosen(none[:0], lambda values: (_zero(values, features).expand(labels), none), lambda: none)
     if design.counts_triplets:
         return _triplets(scores, targets, sizes, design)
     batch = mining.profile(targets, sizes, design.rho, design.scope)
@@ -71,13 +75,15 @@ def choose(
 def _triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: Design) -> Chosen:
     algorithm = _ALGORITHMS[bounds_of(targets.shape[0], sizes, design).algorithm]
     with torch.no_grad():
-        triplets = algorithm(scores, targets, sizes, design)
+        reading = algorithm(scores, targets, sizes, design)
 
-    def compared(values: Tensor) -> Rectification:
-        loss = triplets.loss(scores.of(values), design.common_margin)
-        return Rectification(loss, triplets.mined_classes, triplets.number)
+    def losses(values: Tensor) -> tuple[Tensor, Tensor]:
+        read = scores.of(values)
+        with torch.no_grad():
+            triplets = reading.triplets(read.detach())
+        return triplets.loss(read, design.common_margin), triplets.number
 
-    return Chosen(triplets.places, compared)
+    return Chosen(reading.places, losses, reading.mined_classes)
 
 
 _ALGORITHMS = {"small batch": all_triplets, "few classes": count_triplets, "many classes": list_triplets}
@@ -86,11 +92,10 @@ _ALGORITHMS = {"small batch": all_triplets, "few classes": count_triplets, "many
 def _scores(scores: Scores, batch: Profile, sizes: tuple[int, ...], design: Design, draw: Draw | None) -> Chosen:
     pairs = ScorePairs(scored_classes(scores, batch, sizes, design, draw), batch)
     comparison = Comparison(design.comparison, design.margins(sizes, scores.values), design.bins, signed=True)
-
-    def compared(values: Tensor) -> Rectification:
-        return _compared(pairs.read(scores.of(values)), batch, sizes, comparison)
-
-    return Chosen(pairs.places, compared)
+    samples, mined_classes = batch.own.shape[1], partial(batch.mined_classes, sizes)
+    return Chosen(
+        pairs.places, lambda values: compare(pairs.read(scores.of(values)), samples, comparison), mined_classes
+    )
 
 
 def _features(
@@ -98,14 +103,8 @@ def _features(
 ) -> Chosen:
     pairs = FeaturePairs(features, batch, design.slots(features.shape[0]), design.normalize, draw)
     comparison = Comparison(design.comparison, design.margins(sizes, features), design.bins, signed=False)
-    return Chosen(batch.own.new_zeros(0), lambda _: _compared(pairs, batch, sizes, comparison))
-
-
-def _compared(
-    pairs: ScorePairs | FeaturePairs, batch: Profile, sizes: tuple[int, ...], comparison: Comparison
-) -> Rectification:
-    loss, comparisons = compare(pairs, batch.own.shape[1], comparison)
-    return Rectification(loss, columns.sum_by_label(batch.mined.int(), sizes).long(), comparisons)
+    samples, mined_classes = batch.own.shape[1], partial(batch.mined_classes, sizes)
+    return Chosen(batch.own.new_zeros(0), lambda _: compare(pairs, samples, comparison), mined_classes)
 
 
 def _zero(values: Tensor, features: Tensor | None) -> Tensor:

@@ -19,10 +19,10 @@ from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.mining import Hard, profile
 from rectifier.losses.crl.pairs import ScoredClasses, scored_classes
 from rectifier.losses.crl.scores import Scores
-from rectifier.losses.crl.triplets import Term, Triplets
+from rectifier.losses.crl.triplets import Reading, Term, Triplets
 
 
-def count_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: Design) -> Triplets:
+def count_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: Design) -> Reading:
     """Count the triplets of all classes that may be mined, without a gradient; ``targets`` are ``(N, A)``."""
     batch = profile(targets, sizes, design.rho, design.scope)
     classes = scored_classes(scores, batch, sizes, design)
@@ -31,12 +31,12 @@ def count_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], desi
     parts = [_count_active(design.common_margin, *(tensor[chunk] for tensor in tensors)) for chunk in rows]
     active, coefficient, number = (torch.cat(part) for part in zip(*parts, strict=True))
     sample = torch.arange(targets.shape[0], device=targets.device)
-    return Triplets(
+    triplets = Triplets(
         (Term(classes.column[:, None] + sum(sizes) * sample, coefficient, classes.label),),
         columns.sum_by_label(active, sizes, classes.label),
         columns.sum_by_label(number, sizes, classes.label).long(),
-        columns.sum_by_label(batch.mined.int(), sizes).long(),
     )
+    return Reading.of(triplets, lambda: batch.mined_classes(sizes))
 
 
 def _count_active(margin: float, scores: Tensor, members: Tensor, *mined: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -144,9 +144,10 @@ def _per_label(
         sizes = tuple(len(range(size)) for size in listed)
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
-        log_p = columns.log_softmax(given.logits, given.sizes)
-        chosen = plan(log_p, given.targets, given.features, given.sizes, design, generator, gather, memory)
-        return chosen.compare(*columns.take(log_p, [chosen.places])).loss
+        score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
+        scores = score(given.logits, given.sizes)
+        chosen = _plan(scores, False, given.targets, given.features, given.sizes, design, generator, gather, memory)
+        return chosen.losses(*columns.take(scores, [chosen.places]))[0]
 
 
 def plan(
@@ -163,14 +164,8 @@ def plan(
 
     Read ``log_p`` at the chosen places, with whatever else a loss reads of it, and hand it to ``compare``.
     """
-    logarithmic = design.scores == "log-probability"
-    if memory is None:
-        scores = Scores(log_p, exponential=not logarithmic, negative=logarithmic)
-        return choose(scores, targets, features, sizes, design, generator, gather)
-    joined, targets, features = memory(log_p if logarithmic else log_p.exp(), targets, features)
-    chosen = choose(Scores(joined, negative=logarithmic), targets, features, sizes, design, generator, gather)
-    # These places are in batch and memory together.
-    return Chosen(chosen.places[:0], lambda _: chosen.compare(*columns.take(joined, [chosen.places])))
+    exponential = design.scores == "probability"
+    return _plan(log_p, exponential, targets, features, sizes, design, generator, gather, memory)
 
 
 def rectify(
@@ -187,8 +182,27 @@ def rectify(
 
     For ``design.scores = "log-probability"``, ``scores`` are log-probabilities.
     """
-    if memory is not None:
-        scores, targets, features = memory(scores, targets, features)
-    known = Scores(scores, negative=design.scores == "log-probability")
-    chosen = choose(known, targets, features, sizes, design, generator, gather)
+    chosen = _plan(scores, False, targets, features, sizes, design, generator, gather, memory)
     return chosen.compare(*columns.take(scores, [chosen.places]))
+
+
+def _plan(
+    values: Tensor,
+    exponential: bool,
+    targets: Tensor,
+    features: Tensor | None,
+    sizes: tuple[int, ...],
+    design: Design,
+    generator: torch.Generator | None,
+    gather: bool,
+    memory: Memory | None,
+) -> Chosen:
+    negative = design.scores == "log-probability"
+    if memory is None:
+        return choose(Scores(values, exponential, negative), targets, features, sizes, design, generator, gather)
+    joined, targets, features = memory(values.exp() if exponential else values, targets, features)
+    chosen = choose(Scores(joined, negative=negative), targets, features, sizes, design, generator, gather)
+    # Its places are in batch and memory together, so the caller reads nothing.
+    return chosen._replace(
+        places=chosen.places[:0], losses=lambda _: chosen.losses(*columns.take(joined, [chosen.places]))
+    )

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from rectifier._base.distances import widest
 from rectifier.labels import columns
 from rectifier.labels.imbalance import column_counts, minority_of_counts
-from rectifier.losses.crl.design import Design, certain
+from rectifier.losses.crl.design import certain
 
 
 class Profile(NamedTuple):
@@ -30,6 +30,10 @@ class Profile(NamedTuple):
         """Mark ``(A, N)`` the samples of mined classes, or only the easy ones."""
         of_mined = (self.own >= 0) & self.mined[self.own.clamp(min=0)]
         return of_mined if self.easy is None else of_mined & self.easy
+
+    def mined_classes(self, sizes: tuple[int, ...]) -> Tensor:
+        """Return ``(A,)``: the number of mined classes of each label."""
+        return columns.sum_by_label(self.mined.int(), sizes).long()
 
 
 class Hard(NamedTuple):
@@ -60,12 +64,10 @@ def mined_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float, scope: s
     return mined & minority_of_counts(counts, sizes, rho) if scope == "minority" else mined
 
 
-def is_mined(running: Tensor, members: Tensor, samples: Tensor, design: Design) -> Tensor:
-    """Mark the mined classes by their number of samples, the running sum of it, and the samples of the label."""
-    if design.takes_all:
-        return (members >= 2) & (members < samples)
+def within(running: Tensor, samples: Tensor, rho: float) -> Tensor:
+    """Mark the classes up to which a label has at most ``rho`` of its samples, by the running sum of their samples."""
     # rho * n must round as in plain Python, or a class at the threshold changes sides.
-    return (members >= 2) & (running <= design.rho * samples.to(widest(samples.device)))
+    return running <= rho * samples.to(widest(samples.device))
 
 
 def mined_columns(mined: Tensor, most: int) -> Tensor:

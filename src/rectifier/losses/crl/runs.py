@@ -20,7 +20,7 @@ from rectifier.losses.crl import chunks, mining
 from rectifier.losses.crl.bounds import bounds_of
 from rectifier.losses.crl.design import Design, certain
 from rectifier.losses.crl.scores import Scores
-from rectifier.losses.crl.triplets import Term, Triplets
+from rectifier.losses.crl.triplets import Reading, Term, Triplets
 
 
 class Runs(NamedTuple):
@@ -35,7 +35,7 @@ class Runs(NamedTuple):
     place: Tensor  # (T,) entry of the scores that holds ``score``
     column: Tensor  # (R,) the class of each row: a mined one, except for row 0 and rows after the last mined class
     label: Tensor | None  # (R,); None if there is one
-    mined_classes: Tensor  # (A,)
+    is_first: Tensor  # (A, T / A) marks the first sample of each mined class
 
     def part(self, positions: slice) -> Runs:
         """Return the runs with some of the anchors."""
@@ -43,7 +43,7 @@ class Runs(NamedTuple):
         return self._replace(**{name: getattr(self, name)[positions] for name in names})
 
 
-def list_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: Design) -> Triplets:
+def list_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: Design) -> Reading:
     """Count the triplets of every anchor, without a gradient; ``targets`` are ``(N, A)``."""
     (samples, labels), total = targets.shape, sum(sizes)
     kappa, anchors, *_ = bounds_of(samples, sizes, design)
@@ -53,15 +53,15 @@ def list_triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], desig
     negative, negative_idx = _hard_negatives(scores, own, missing, runs, kappa)
     slots = anchors if certain(anchors < kappa) else kappa
     in_anchor, in_negative, active, pairs = _count_active(runs, negative, slots, design.common_margin)
-    return Triplets(
+    triplets = Triplets(
         (
             Term(runs.place.view(labels, -1), in_anchor.view(labels, -1)),
             Term(torch.add(runs.column[:, None], negative_idx, alpha=total), in_negative, runs.label),
         ),
         active.view(labels, -1).sum(1),
         (pairs * runs.others.clamp(max=kappa)).view(labels, -1).sum(1),
-        runs.mined_classes,
     )
+    return Reading.of(triplets, lambda: runs.is_first.sum(1))
 
 
 def class_runs(scores: Scores, own: Tensor, missing: Tensor, sizes: tuple[int, ...], design: Design) -> Runs:
@@ -88,7 +88,8 @@ def class_runs(scores: Scores, own: Tensor, missing: Tensor, sizes: tuple[int, .
 
     members = members.gather(1, order)
     present = (~missing).sum(1, keepdim=True)
-    mined = mining.is_mined(start + members, members, present, design)
+    held = members < present if design.takes_all else mining.within(start + members, present, design.rho)
+    mined = held & (members >= 2)
     is_first = mined & (start == count_up(anchors))
     row = is_first.view(-1).cumsum(0)
     first = torch.searchsorted(row, count_up(rows + 1)).clamp(max=labels * anchors - 1)
@@ -105,7 +106,7 @@ def class_runs(scores: Scores, own: Tensor, missing: Tensor, sizes: tuple[int, .
         place,
         place.index_select(0, first) % total,
         None if labels == 1 else first // anchors,
-        row[-1:] if labels == 1 else is_first.sum(1),
+        is_first,
     )
 
 

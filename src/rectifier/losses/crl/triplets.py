@@ -1,7 +1,8 @@
-"""All triplets of a batch, counted instead of listed, as a function that is linear in few scores."""
+"""All triplets of a batch, counted instead of listed: a function that is linear in few scores."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -25,12 +26,6 @@ class Triplets(NamedTuple):
     terms: tuple[Term, ...]
     active: Tensor  # (A,) triplets that are not 0
     number: Tensor  # (A,) all triplets
-    mined_classes: Tensor  # (A,)
-
-    @property
-    def places(self) -> Tensor:
-        """Return the places ``(E,)`` of the scores that enter."""
-        return _joined([term.place for term in self.terms])
 
     def loss(self, scores: Tensor, margin: float) -> Tensor:
         """Return ``(A,)``: the mean over the triplets of each label, 0 where it has none; scores ``(E,)``."""
@@ -44,6 +39,19 @@ class Triplets(NamedTuple):
                 by_row = part.view(term.place.shape).sum(1)
                 total = total + by_row if term.label is None else total.index_add(0, term.label, by_row)
         return total / self.number.clamp(min=1)
+
+
+class Reading(NamedTuple):
+    """The scores that triplets need, and the triplets as a function of them."""
+
+    places: Tensor  # (E,) as in ``columns.take``
+    triplets: Callable[[Tensor], Triplets]  # of the scores ``(E,)``, without a gradient
+    mined_classes: Callable[[], Tensor]  # (A,); a function, because most callers do not ask
+
+    @staticmethod
+    def of(triplets: Triplets, mined_classes: Callable[[], Tensor]) -> Reading:
+        """Return the reading of triplets that are counted already."""
+        return Reading(_joined([term.place for term in triplets.terms]), lambda _: triplets, mined_classes)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
