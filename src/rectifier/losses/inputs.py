@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from typing import Any, NamedTuple
-=======
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
->>>>>>> crl
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -99,8 +95,8 @@ def largest_share(soft: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """Disable autocast in a loss: scores near 1 need the precision of float32."""
-<<<<<<< HEAD
-    return torch.autocast(tensor.device.type if isinstance(tensor, Tensor) else "cpu", enabled=False)
+    device = tensor.device.type if isinstance(tensor, Tensor) else "cpu"
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _soft(targets: Tensor, logits: Tensor, sizes: tuple[int, ...]) -> Tensor | None:
@@ -118,7 +114,3 @@ def _without(targets: Tensor, ignore_index: int) -> Tensor:
     if ignore_index < 0 or targets.is_floating_point():
         return targets
     return targets.long().masked_fill(targets == ignore_index, -1)
-=======
-    device = tensor.device.type if isinstance(tensor, Tensor) else "cpu"
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
->>>>>>> crl

@@ -57,14 +57,16 @@ def smaller(a: int, b: int) -> int:
     """Return the minimum, which is symbolic only where it is not certain."""
     if certain(a <= b) or certain(b <= a):
         return a if certain(a <= b) else b
-    return torch.sym_min(a, b)
+    found: int = torch.sym_min(a, b)
+    return found
 
 
 def larger(a: int, b: int) -> int:
     """Return the maximum, which is symbolic only where it is not certain."""
     if certain(a >= b) or certain(b >= a):
         return a if certain(a >= b) else b
-    return torch.sym_max(a, b)
+    found: int = torch.sym_max(a, b)
+    return found
 
 
 _SMALL = 2**17  # triplets of samples that are compared at once
