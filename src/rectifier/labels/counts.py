@@ -181,8 +181,8 @@ def _from_mapping(counts: Mapping[Any, Any], sizes: Sizes | None) -> list[Any]:
     """Return counts by class, or counts by label, as a list in the order of the columns."""
     space = sizes if isinstance(sizes, LabelSpace) else None
     if not all(isinstance(n, Number) or getattr(n, "ndim", None) == 0 for _, n in counts.items()):
-        names = [str(name) for name in counts.keys()] if space is None else list(space.names)
         given = {str(name): label for name, label in counts.items()}
+        names = list(given) if space is None else list(space.names)
         _check_names("labels", given, names, complete=True)
         known = [None] * len(names) if space is None else space.classes
         return [_of_label(given[name], own) for name, own in zip(names, known, strict=True)]
