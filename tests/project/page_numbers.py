@@ -271,7 +271,8 @@ def cells(page: str, number: int, row: str) -> str:
 VOCABULARY: list[Callable[..., str]] = [
     score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, apart, between_rules,
     validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken,
-    weight_left, ratio, ratios, measured, method_steps, loss_ratios, loss_ratio, loss_cells, loss_range, how_many, many_classes,
+    weight_left, ratio, ratios, measured, method_steps, loss_ratios, loss_ratio, loss_cells, loss_range, how_many,
+    many_classes,
     cell, cells,
 ]  # fmt: skip
 
