@@ -2,7 +2,8 @@
 
     python benchmarks/loss.py [--device cuda] [--rounds 30] [--json FILE]
 
-All candidates of a design take turns in one run. Ratios are to our loss with scope "minority".
+All candidates of a design take turns in one run. Ratios are to our loss with scope "minority". The last table compares
+rectified cross-entropy with PyTorch's cross-entropy for many classes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from rectifier import class_rectification_loss
+from rectifier import RectifiedCrossEntropy, class_rectification_loss
 
 SHAPES = {
     "small (1 x 4, batch 24)": ([4], 24),
@@ -28,6 +30,7 @@ SHAPES = {
     "CIFAR-100 (1 x 100, batch 256)": ([100], 256),
     "ImageNet-LT (1 x 1000, batch 1024)": ([1000], 1024),
 }
+MANY_CLASSES = (10_000, 100_000)
 LEVELS = ("class", "instance")
 COMPARISONS = ("relative", "absolute", "distribution")
 
@@ -71,6 +74,34 @@ def candidates(
     return found
 
 
+def whole_objectives(classes: int, device: str) -> dict[str, Callable[[], object]]:
+    """Return cross-entropy and rectified cross-entropy of one label, on a batch of 1,024."""
+    logits, targets, _ = batch([classes], 1024, device)
+    rectified = RectifiedCrossEntropy(torch.arange(classes, 0, -1), eta=0.1).to(device)
+    plain = lambda: cross_entropy(logits, targets[:, 0])  # noqa: E731
+    return {
+        "cross-entropy": lambda: forward_backward(plain, (logits,)),
+        "rectified": lambda: forward_backward(lambda: rectified(logits, targets), (logits,)),
+    }
+
+
+def compare_many_classes(device: str, rounds: int) -> tuple[Table, list[dict[str, object]]]:
+    """Time both objectives for each number of classes. Ratios are to cross-entropy."""
+    rows: list[dict[str, object]] = []
+    table = Table(
+        "classes", "objective", "ms", "ratio", "peak MiB", title="many classes (batch 1,024)", title_justify="left"
+    )
+    for classes in MANY_CLASSES:
+        runs = whole_objectives(classes, device)
+        times = measure.milliseconds(runs, rounds, device == "cuda")
+        for name, run in runs.items():
+            memory, ratio = measure.peak_bytes(run, device == "cuda") / 2**20, times[name] / times["cross-entropy"]
+            first = f"{classes:,}" if name == "cross-entropy" else ""
+            table.add_row(first, name, f"{times[name]:.2f}", f"{ratio:.2f}", f"{memory:.1f}")
+            rows.append({"classes": classes, "objective": name, "ms": times[name], "ratio": ratio, "peak_mib": memory})
+    return table, rows
+
+
 def main() -> None:
     given = measure.arguments(measure.parser(__doc__, rounds=30))
     cuda = given.device == "cuda"
@@ -91,7 +122,9 @@ def main() -> None:
                 rows.append(row | {"ms": times[name], "ratio": ratio, "peak_mib": memory})
             table.add_section()
         console.print(table)
-    measure.save(given.json, facts, {"rounds": given.rounds, "rows": rows})
+    table, many = compare_many_classes(given.device, given.rounds)
+    console.print(table)
+    measure.save(given.json, facts, {"rounds": given.rounds, "rows": rows, "many_classes": many})
 
 
 if __name__ == "__main__":
