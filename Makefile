@@ -1,12 +1,14 @@
 # Every target first creates a virtual environment in .venv, with the tested versions of constraints.txt.
-# This needs Python 3.11.4 or newer (PYTHON=...) and pip.
+# This needs Python 3.11.4 or newer (PYTHON=...) and pip. torchvision and timm lie in a folder of their own, which only their
+# tests use: PyPI's torchvision does not load with a torch for CPUs, and other packages load it wherever they find it.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FRESH := build/fresh
 
-.PHONY: help demo test check bench docs numbers format clean
+.PHONY: help demo test check bench docs numbers format dist clean
 
 help:
 	@echo "make demo     Train four methods on imbalanced digits and compare them (half a minute)."
@@ -16,12 +18,14 @@ help:
 	@echo "make docs     Build the documentation into docs/_build/html."
 	@echo "make numbers  Write the numbers of README.md, docs/ and results/README.md."
 	@echo "make format   Fix formatting and lint with ruff."
+	@echo "make dist     Build the wheel and the source archive into dist/, and try the wheel in a new environment."
 	@echo "make clean    Remove the virtual environment and all build output."
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --upgrade --target $(VENV)/torchvision torchvision timm
 	@touch $(READY)
 
 demo: $(READY)
@@ -51,6 +55,19 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The wheel alone must run README's examples, and with [train] the command line.
+dist: $(READY)
+	rm -rf dist $(FRESH)
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv $(FRESH)
+	$(FRESH)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(FRESH)/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd $(FRESH) && bin/python -m doctest $(CURDIR)/README.md
+	$(FRESH)/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[train]"
+	cd $(FRESH) && bin/rectifier demo
+	rm -rf $(FRESH)
+
 clean:
-	rm -rf $(VENV) rectifier-demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) rectifier-demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,9 +8,11 @@ import measure
 import torch
 from lightning.fabric import Fabric
 
-from rectifier import LabelSpace, build_network, power_law_profile
+from rectifier import LabelSpace
 from rectifier.data.loader import Batch
+from rectifier.labels import power_law_profile
 from rectifier.methods import METHODS, build_mixing, build_objective, needed_of_network
+from rectifier.networks import build_network
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.state import Tally
 from rectifier.training.engine.step_modes import CapturedStep, EagerStep, make_optimizer

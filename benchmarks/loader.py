@@ -28,13 +28,14 @@ from plain import plain_loader
 from rich.console import Console
 from rich.table import Table
 
-from rectifier import LabelSpace, quiet
+from rectifier import LabelSpace
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.loader import Loader
 from rectifier.data.normalise import statistics
 from rectifier.data.sources import open_data
 from rectifier.data.store import build_store
+from rectifier.training import quiet
 
 BATCH = 256
 
@@ -130,7 +131,7 @@ def store_seconds(raw: ImageData, folder: Path, workers: int) -> float:
 MEMORY = """
 import sys, torch
 from pathlib import Path
-from rectifier import quiet
+from rectifier.training import quiet
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.loader import Loader
 from rectifier.data.store import open_store

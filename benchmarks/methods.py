@@ -22,8 +22,9 @@ from lightning.fabric import Fabric
 from rich.console import Console
 from rich.table import Table
 
-from rectifier import Config, quiet, train
+from rectifier import Config, train
 from rectifier.methods import METHODS, Method
+from rectifier.training import quiet
 
 OF_A_STEP = ("loss", "weights", "rectification", "objective", "mixing", "classifier")
 TRAINED = ("ce", "crl", "lmle")

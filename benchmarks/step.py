@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from rectifier import LabelSpace, RectifiedCrossEntropy, build_network, power_law_profile
+from rectifier import LabelSpace, RectifiedCrossEntropy
+from rectifier.labels import power_law_profile
+from rectifier.networks import build_network
 
 CLASSES = 100
 

@@ -45,13 +45,16 @@ from plain import plain_loader
 from rich.console import Console
 from rich.table import Table
 
-from rectifier import LabelSpace, Loader, build_network, build_store, open_data, preset, quiet
+from rectifier import LabelSpace
+from rectifier.data import Loader, build_store, open_data
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData
 from rectifier.data.normalise import Normalisation
 from rectifier.methods import build_objective
+from rectifier.networks import build_network
 from rectifier.samplers import UniformSampler
 from rectifier.training import many as suite
+from rectifier.training import preset, quiet
 
 KINDS: dict[str, Collection[str] | None] = {
     "eager": None,

@@ -17,7 +17,8 @@ from scipy.stats import t as student_t
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from rectifier import ClassBalancedAccuracy, RectifiedCrossEntropy, class_counts, imbalance_measure, power_law_profile
+from rectifier import ClassBalancedAccuracy, RectifiedCrossEntropy, class_counts, imbalance_measure
+from rectifier.labels import power_law_profile
 
 CLASSES = 10
 LARGEST, SMALLEST = 100, 5

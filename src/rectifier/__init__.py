@@ -9,79 +9,100 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rectifier._base import imports
 
 __version__ = "0.1.0"
 
-# Public names and their modules. A name is imported on first use, so that the command line answers, and processes that
-# only decode images start, without waiting seconds for torch.
+# Public names and their modules. A name is imported on first use: the losses do not wait for what the workbench needs,
+# and processes that only decode images do not wait seconds for torch.
 _MODULES = {
-    "_base.console": ["quiet"],
-    "data.dataset": ["ImageData"],
-    "data.loader": ["Loader"],
-    "data.sources": ["open_data"],
-    "data.store": ["build_store"],
     "evaluation.metrics": ["ClassBalancedAccuracy", "class_balanced_accuracy"],
-    "evaluation.rules": ["ThresholdAdjustment"],
-    "labels.imbalance": [
-        *("class_counts", "exponential_profile", "imbalance_measure", "imbalance_ratio", "minority_classes"),
-        *("power_law_profile", "step_profile"),
+    "evaluation.rules": ["PriorRule", "TemperatureScaling", "ThresholdAdjustment", "TunedThresholds"],
+    "labels": ["LabelSpace", "class_counts", "imbalance_measure"],
+    "losses": [
+        *("AsymmetricLoss", "BalancedSoftmaxLoss", "ClassRectificationLoss", "FocalLoss", "LDAMLoss"),
+        *("LogitAdjustedLoss", "RectifiedCrossEntropy"),
+        *("class_rectification_loss", "class_weights", "rectified_cross_entropy"),
     ],
-    "labels.space": ["LabelSpace"],
-    "losses.crl.loss": ["ClassRectificationLoss", "class_rectification_loss"],
-    "losses.objective": ["LossParts"],
-    "losses.cross_entropy": ["RectifiedCrossEntropy"],
-    "networks.registry": ["build_network"],
-    "report.comparison": ["compare_runs"],
-    "training": ["resume", "train"],
+    "samplers": [
+        *("ClassBalancedSampler", "ClassBatchSampler", "CurriculumSampler", "DownSampler", "OverSampler"),
+        *("ProgressiveSampler", "QuintupletSampler", "SquareRootSampler", "UniformSampler"),
+    ],
     "training.config": ["Config"],
-    "training.predict": ["predict_images"],
-    "training.presets": ["preset"],
     "training.run.folder": ["Run"],
     "training.run.results": ["evaluate"],
+    "training.start": ["train"],
 }
-_HOMES = {name: f"rectifier.{module}" for module, names in _MODULES.items() for name in names}
+_ROOMS = (
+    *("callbacks", "data", "evaluation", "labels", "losses", "methods"),
+    *("networks", "report", "reproduce", "samplers", "sklearn", "training"),
+)
+_NAMES = {
+    **imports.homes(_MODULES),
+    "compare": "report.comparison:compare_runs",
+    "predict": "training.predict:predict_images",
+}
+_HOMES = {**_NAMES, **{room: room for room in _ROOMS}}
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(_NAMES)
 
 if TYPE_CHECKING:  # the same names for type checkers and editors; a test compares the two
-    from rectifier._base.console import quiet as quiet
-    from rectifier.data.dataset import ImageData as ImageData
-    from rectifier.data.loader import Loader as Loader
-    from rectifier.data.sources import open_data as open_data
-    from rectifier.data.store import build_store as build_store
+    from rectifier import callbacks as callbacks
+    from rectifier import data as data
+    from rectifier import evaluation as evaluation
+    from rectifier import labels as labels
+    from rectifier import losses as losses
+    from rectifier import methods as methods
+    from rectifier import networks as networks
+    from rectifier import report as report
+    from rectifier import reproduce as reproduce
+    from rectifier import samplers as samplers
+    from rectifier import sklearn as sklearn
+    from rectifier import training as training
     from rectifier.evaluation.metrics import ClassBalancedAccuracy as ClassBalancedAccuracy
     from rectifier.evaluation.metrics import class_balanced_accuracy as class_balanced_accuracy
+    from rectifier.evaluation.rules import PriorRule as PriorRule
+    from rectifier.evaluation.rules import TemperatureScaling as TemperatureScaling
     from rectifier.evaluation.rules import ThresholdAdjustment as ThresholdAdjustment
-    from rectifier.labels.imbalance import class_counts as class_counts
-    from rectifier.labels.imbalance import exponential_profile as exponential_profile
-    from rectifier.labels.imbalance import imbalance_measure as imbalance_measure
-    from rectifier.labels.imbalance import imbalance_ratio as imbalance_ratio
-    from rectifier.labels.imbalance import minority_classes as minority_classes
-    from rectifier.labels.imbalance import power_law_profile as power_law_profile
-    from rectifier.labels.imbalance import step_profile as step_profile
-    from rectifier.labels.space import LabelSpace as LabelSpace
-    from rectifier.losses.crl.loss import ClassRectificationLoss as ClassRectificationLoss
-    from rectifier.losses.crl.loss import class_rectification_loss as class_rectification_loss
-    from rectifier.losses.cross_entropy import RectifiedCrossEntropy as RectifiedCrossEntropy
-    from rectifier.losses.objective import LossParts as LossParts
-    from rectifier.networks.registry import build_network as build_network
-    from rectifier.report.comparison import compare_runs as compare_runs
-    from rectifier.training import resume as resume
-    from rectifier.training import train as train
+    from rectifier.evaluation.rules import TunedThresholds as TunedThresholds
+    from rectifier.labels import LabelSpace as LabelSpace
+    from rectifier.labels import class_counts as class_counts
+    from rectifier.labels import imbalance_measure as imbalance_measure
+    from rectifier.losses import AsymmetricLoss as AsymmetricLoss
+    from rectifier.losses import BalancedSoftmaxLoss as BalancedSoftmaxLoss
+    from rectifier.losses import ClassRectificationLoss as ClassRectificationLoss
+    from rectifier.losses import FocalLoss as FocalLoss
+    from rectifier.losses import LDAMLoss as LDAMLoss
+    from rectifier.losses import LogitAdjustedLoss as LogitAdjustedLoss
+    from rectifier.losses import RectifiedCrossEntropy as RectifiedCrossEntropy
+    from rectifier.losses import class_rectification_loss as class_rectification_loss
+    from rectifier.losses import class_weights as class_weights
+    from rectifier.losses import rectified_cross_entropy as rectified_cross_entropy
+    from rectifier.report.comparison import compare_runs
+    from rectifier.samplers import ClassBalancedSampler as ClassBalancedSampler
+    from rectifier.samplers import ClassBatchSampler as ClassBatchSampler
+    from rectifier.samplers import CurriculumSampler as CurriculumSampler
+    from rectifier.samplers import DownSampler as DownSampler
+    from rectifier.samplers import OverSampler as OverSampler
+    from rectifier.samplers import ProgressiveSampler as ProgressiveSampler
+    from rectifier.samplers import QuintupletSampler as QuintupletSampler
+    from rectifier.samplers import SquareRootSampler as SquareRootSampler
+    from rectifier.samplers import UniformSampler as UniformSampler
     from rectifier.training.config import Config as Config
-    from rectifier.training.predict import predict_images as predict_images
-    from rectifier.training.presets import preset as preset
+    from rectifier.training.predict import predict_images
     from rectifier.training.run.folder import Run as Run
     from rectifier.training.run.results import evaluate as evaluate
+    from rectifier.training.start import train as train
+
+    compare = compare_runs
+    predict = predict_images
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rectifier' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return imports.load(__name__, name, _HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES})

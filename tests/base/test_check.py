@@ -34,8 +34,16 @@ INPUTS = {
         TypeError,
         r"Expected targets to be an integer tensor of class indices, but got a torch.float32 tensor.*targets.long\(\)",
     ),
-    "targets that are no tensor": (dict(targets=[0, 1]), TypeError, "targets to be an integer tensor .*, but got list"),
-    "boolean targets": (dict(targets=TARGETS.bool()), TypeError, "targets to be an integer tensor .* torch.bool"),
+    "targets that are no numbers": (
+        dict(targets="dog"),
+        TypeError,
+        "targets to be a tensor, an array or a list .* str",
+    ),
+    "targets of names": (
+        dict(targets=["cat", "dog"]),
+        TypeError,
+        "targets to be a tensor, an array or a list of numbers",
+    ),
     "wrong number of labels": (
         dict(targets=TARGETS[:, :1]),
         ValueError,
@@ -94,8 +102,12 @@ INPUTS = {
         ValueError,
         "targets to be on cpu, the device of logits, but got meta",
     ),
-    "sizes that are no list": (dict(sizes=5), TypeError, "sizes to be a list of integers or a LabelSpace, but got 5"),
-    "sizes of zero": (dict(sizes=[5, 0]), ValueError, r"sizes to be a non-empty list of positive integers .* \[5, 0\]"),
+    "sizes that are no list": (
+        dict(sizes="5"),
+        TypeError,
+        "sizes to be a positive integer, a list of them, or a LabelSpace, but got '5'",
+    ),
+    "sizes of zero": (dict(sizes=[5, 0]), ValueError, r"sizes to be a positive integer, a list of them, .* \[5, 0\]"),
 }
 
 

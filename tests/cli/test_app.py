@@ -149,3 +149,13 @@ def test_an_unfinished_run_gets_a_resume_hint(photos: Photos, verb: str) -> None
     more = [photos.images[0], "--out", "predictions.csv", "--accelerator", "cpu"] if verb == "predict" else []
     message = refuse(verb, "stopped", *more)
     assert "\nResume with: rectifier train --resume stopped\n" in message
+
+
+@pytest.mark.parametrize(("package", "extra"), [("lightning", "train"), ("pyarrow", "parquet")])
+def test_a_missing_package_is_named_with_its_extra(package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ModuleNotFoundError(f"No module named '{package}.x'", name=f"{package}.x")
+    fail_with(error, monkeypatch)
+    result = run("profile", "--data", "x")
+    sentence = f"rectifier profile needs {package}, which is not installed: pip install 'rectifier[{extra}]'"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {sentence}\n")
+    assert run("--traceback", "profile", "--data", "x").exception is error

@@ -56,6 +56,39 @@ def test_evaluate_names_the_rule_that_predict_uses(shapes: Path) -> None:
     assert re.search(rf"\b{rules['preferred']}\b", shown.splitlines()[-1])
 
 
+def with_method(run: Path, name: str) -> Run:
+    """Return a copy of a run that says it was trained with another method."""
+    changed = Run(shutil.copytree(run, name))
+    settings = json.loads((changed.path / "config.json").read_text())
+    (changed.path / "config.json").write_text(json.dumps({**settings, "method": name, "method_options": {}}))
+    return changed
+
+
+def test_evaluate_says_why_prior_equals_argmax(shapes: Path) -> None:
+    run = with_method(shapes, "over-sampling")
+    found = {part: run.predictions(part) for part in ("validation", "test")}
+    run.save_results(*score_predictions(found, run.train_counts, "over-sampling"))
+    shown = succeed("evaluate", "over-sampling").stdout
+    note = "The rule prior adds nothing for over-sampling: training already corrects for class frequencies."
+    assert note in " ".join(shown.split())
+    rules = json.loads(succeed("evaluate", "over-sampling", "--json").stdout)["test"]["rules"]
+    assert rules["prior"] == rules["argmax"]
+    assert "adds nothing" not in succeed("evaluate", shapes).stdout
+    both = succeed("compare", shapes, "over-sampling").stdout
+    assert note in " ".join(both.split())
+    assert "adds nothing" not in succeed("compare", shapes).stdout
+
+
+def test_a_run_keeps_the_rules_that_it_was_saved_with(shapes: Path) -> None:
+    """Its prior was subtracted when it was scored, before a rule knew what its method does."""
+    run = with_method(shapes, "over-sampling")
+    before = contents(run.path)
+    shown = succeed("evaluate", "over-sampling", "--json")
+    assert json.loads(shown.stdout) == json.loads((run.path / "metrics.json").read_text())
+    assert "adds nothing" not in succeed("evaluate", "over-sampling").stdout
+    assert contents(run.path) == before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

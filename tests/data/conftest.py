@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rectifier import LabelSpace, build_store
-from rectifier.data import download
+from rectifier import LabelSpace
+from rectifier.data import build_store, download
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 
 

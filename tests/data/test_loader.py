@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rectifier import Loader
+from rectifier.data import Loader
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles
 from rectifier.data.normalise import Normalisation
@@ -149,6 +149,18 @@ def test_ranks_see_the_images_of_one_process(data: ImageData) -> None:
         for whole, part in zip(one, shard, strict=True):
             assert torch.equal(whole.images[rank::2], part.images)
             assert torch.equal(whole.positions[rank::2], part.positions)
+
+
+def test_shuffling_in_a_process_group_gives_every_rank_its_share(
+    data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = torch.cat([batch.positions for batch in Loader(data, "train", 10, shuffle=True, seed=5)])
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        share = torch.cat([batch.positions for batch in Loader(data, "train", 5, shuffle=True, seed=5)])
+        assert torch.equal(share, order[rank::2])
 
 
 @pytest.mark.parametrize("mode", ["resident", "streamed"])

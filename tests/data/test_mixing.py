@@ -12,7 +12,7 @@ import oracles
 from helpers.cases import Batch, capture, make_batch
 from rectifier import LabelSpace, class_counts
 from rectifier.data.mixing import Mixup, Remix
-from rectifier.losses.cross_entropy import CrossEntropy
+from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.objective import Objective
 
 LAYOUTS = {"one label": [5], "celeba": [2] * 40, "mixed": [2, 3, 7]}
@@ -198,7 +198,7 @@ def test_a_class_without_a_training_sample_is_the_rarest() -> None:
 @every_layout
 def test_an_objective_takes_what_mixing_gives(sizes: list[int]) -> None:
     batch = make_batch(sizes, 30, missing=0.2, dtype=torch.float32)
-    objective = Objective(CrossEntropy(), sizes)
+    objective = Objective(CrossEntropyLoss(), sizes)
     values = []
     for mixing in (Mixup(), Remix(counts_of(sizes), sizes)):
         torch.manual_seed(0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rectifier import Loader
+from rectifier.data import Loader
 from rectifier.data.dataset import ImageArray, ImageData
 from rectifier.data.normalise import Normalisation, statistics
 

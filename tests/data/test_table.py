@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,12 @@ class TestParquet:
         assert one.space == two.space
         assert one.fingerprint == two.fingerprint
         assert one.notes == two.notes
+
+    def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        expected = r"^Reading Parquet needs pyarrow, which is not installed: pip install 'rectifier\[parquet\]'$"
+        with pytest.raises(ImportError, match=expected):
+            read_table(tmp_path / "t.parquet")
 
     def test_broken(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.parquet", "no table")

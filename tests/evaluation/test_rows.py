@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers.cases import make_batch
 from rectifier import LabelSpace, class_counts
 from rectifier.evaluation.rows import COLUMNS, as_rows, flatten, nest, preferred_rule
-from rectifier.evaluation.scoring import fit_rules, score_rules
+from rectifier.evaluation.scoring import fit_rules, score_rules, with_posthoc
 
 NAMES = st.sampled_from(
     [
@@ -95,7 +95,8 @@ def test_scored_rows_are_those_of_the_file(names: dict[str, list[str]], groups: 
     targets = batch.targets.clone()
     targets[:, 0] = targets[:, 0].clamp(max=0)  # the other classes of the first label are absent
     counts = class_counts(targets, space)
-    rules = fit_rules(batch.logits, targets, space, counts, extra=["threshold-adjustment"])
+    given = batch.logits, targets, space, counts
+    rules = with_posthoc(fit_rules(*given), "threshold-adjustment", *given)
     rows = score_rules("test", batch.logits, targets, space, counts, rules)
     assert tuple(rows.columns) == COLUMNS
     assert rows["value"].dtype == float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,11 +19,11 @@ import oracles
 from helpers.cases import Batch, batches, make_batch
 from rectifier import LabelSpace, class_counts
 from rectifier.evaluation.rows import nest
-from rectifier.evaluation.rules.calibration import TemperatureScaling
+from rectifier.evaluation.rules import TemperatureScaling, TunedThresholds
 from rectifier.evaluation.rules.prior import TAUS
-from rectifier.evaluation.rules.thresholds import STRENGTHS
-from rectifier.evaluation.scoring import FOLDS, POSTHOC, RULES, fit_rules, score_rules
-from rectifier.methods import METHODS
+from rectifier.evaluation.rules.thresholds import PAPER_STRENGTHS
+from rectifier.evaluation.scoring import FOLDS, POSTHOC, RULES, fit_rules, score_rules, with_posthoc
+from rectifier.methods import METHODS, find_method
 from rectifier.training.run.predictions import Predictions
 from rectifier.training.run.results import score_predictions
 
@@ -35,8 +36,14 @@ def validation(seed: int = 0, samples: int = 80, missing: float = 0.2) -> Batch:
     return make_batch(SIZES, samples, seed, missing=missing, dtype=torch.float32)
 
 
-def fitted(batch: Batch, counts: list[Tensor] = COUNTS, posthoc: str | None = None, **options: Any) -> dict[str, Any]:
-    return fit_rules(batch.logits, batch.targets, LabelSpace.from_sizes(batch.sizes), counts, posthoc, **options)
+def fitted(
+    batch: Batch, counts: list[Tensor] = COUNTS, posthoc: str | None = None, extra: Sequence[str] = (), **options: Any
+) -> dict[str, Any]:
+    given = batch.logits, batch.targets, LabelSpace.from_sizes(batch.sizes), counts
+    rules = fit_rules(*given, posthoc, **options)
+    for name in extra:
+        rules = with_posthoc(rules, name, *given)
+    return rules
 
 
 def scored(logits: Tensor, targets: Tensor, rules: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +150,7 @@ def test_tuned_is_never_below_argmax_on_validation(
 def test_threshold_adjustment_has_the_best_strength_on_validation() -> None:
     batch = validation(seed=3)
     found = fitted(batch, posthoc="threshold-adjustment")["offsets"]["argmax"]
-    scores = {t: in_sample(batch, slow_adjustment(COUNTS, t)) for t in STRENGTHS}
+    scores = {t: in_sample(batch, slow_adjustment(COUNTS, t)) for t in PAPER_STRENGTHS}
     best = max(scores, key=lambda t: scores[t])
     assert found == pytest.approx(slow_adjustment(COUNTS, best), abs=1e-6)
 
@@ -178,6 +185,43 @@ def test_a_further_step_is_a_rule_of_its_own(step: str) -> None:
     assert list(more["offsets"]) == list(more["validation"]) == [*RULES, step]
     assert more["offsets"][step] == fitted(batch, posthoc=step)["offsets"]["argmax"]
     assert {name: more["offsets"][name] for name in RULES} == plain["offsets"]
+
+
+# Methods that already correct for class frequencies
+
+
+def test_where_training_moves_the_threshold_prior_adds_nothing() -> None:
+    batch = validation()
+    plain, moved = fitted(batch), fitted(batch, moves_threshold=True)
+    assert moved["offsets"]["prior"] == moved["offsets"]["argmax"] == [0.0] * sum(SIZES)
+    assert moved["validation"]["prior"] == moved["validation"]["argmax"] == plain["validation"]["argmax"]
+    assert moved["calibration"] == plain["calibration"]
+
+
+def test_where_training_moves_the_threshold_tuning_starts_from_zeros() -> None:
+    batch = validation()
+    tuned = TunedThresholds(SIZES).fit(batch.logits, batch.targets).offsets.tolist()
+    assert fitted(batch, moves_threshold=True)["offsets"]["tuned"] == tuned
+    targets = batch.targets.clone()
+    targets[:, 1] = -1
+    nothing = fitted(batch._replace(targets=targets), moves_threshold=True)["offsets"]["tuned"][2:5]
+    assert nothing == [0.0] * 3  # not the prior, which would correct a second time
+
+
+def test_a_step_of_the_method_stays_with_its_argmax_where_the_threshold_has_moved() -> None:
+    batch = validation(seed=3)
+    moved = fitted(batch, posthoc="threshold-adjustment", moves_threshold=True)["offsets"]
+    assert moved["argmax"] == fitted(batch, posthoc="threshold-adjustment")["offsets"]["argmax"]
+    assert not any(moved["prior"])
+
+
+@pytest.mark.parametrize("method", ["ce", "crl", "over-sampling", "logit-adjustment", "crl+class-balanced", "crt"])
+def test_a_method_decides_whether_the_prior_is_subtracted(method: str) -> None:
+    batch = validation()
+    found = {"validation": Predictions(batch.logits, batch.targets, tuple(map(str, range(80))), SPACE)}
+    rules, _ = score_predictions(found, COUNTS, method)
+    assert rules == fitted(batch, moves_threshold=find_method(method).moves_threshold)
+    assert any(rules["offsets"]["prior"]) == (method in ("ce", "crl"))
 
 
 def test_all_further_steps_at_once() -> None:
@@ -242,7 +286,9 @@ def test_ties_go_to_the_simpler_rule() -> None:
     clear = torch.tensor([[5.0, -5.0], [-5.0, 5.0]] * 10)
     assert fit_rules(late, targets, space, counts)["validation"] == {"argmax": 0.5, "prior": 1.0, "tuned": 1.0}
     assert fit_rules(late, targets, space, counts)["preferred"] == "prior"
-    rules = fit_rules(clear, targets, space, counts, extra=["threshold-adjustment"])
+    rules = with_posthoc(
+        fit_rules(clear, targets, space, counts), "threshold-adjustment", clear, targets, space, counts
+    )
     assert set(rules["validation"].values()) == {1.0}
     assert rules["preferred"] == "argmax"
 
@@ -280,7 +326,8 @@ def informed(seed: int = 0, samples: int = 80, missing: float = 0.2) -> Batch:
 
 def test_the_calibration_is_a_temperature_of_the_plain_logits() -> None:
     batch = informed(seed=4)
-    expected = TemperatureScaling.fit(batch.logits, batch.targets, SIZES).as_dict()
+    found = TemperatureScaling(SIZES).fit(batch.logits, batch.targets).temperatures.tolist()
+    expected = {"temperatures": found, "sizes": SIZES}
     for posthoc in (None, *POSTHOC):
         assert fitted(batch, posthoc=posthoc)["calibration"] == expected
     assert len(set(expected["temperatures"])) == len(SIZES)
@@ -430,7 +477,7 @@ def test_test_never_influences_the_rules() -> None:
             "validation": Predictions(batch.logits, batch.targets, ids, SPACE),
             "test": Predictions(test.logits, targets, ids, SPACE),
         }
-        rules, metrics = score_predictions(found, COUNTS, "threshold-adjustment", ("threshold-adjustment",))
+        rules, metrics = score_predictions(found, COUNTS, "threshold-adjustment")
         fits.append(rules)
         scores.append(metrics)
     assert fits[0] == fits[1]

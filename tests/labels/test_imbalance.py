@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 import oracles
 from helpers.cases import Batch, batches
-from rectifier import (
-    class_counts,
-    exponential_profile,
-    imbalance_measure,
-    imbalance_ratio,
-    minority_classes,
-    power_law_profile,
-    step_profile,
-)
+from rectifier import class_counts, imbalance_measure
+from rectifier.labels import exponential_profile, imbalance_ratio, minority_classes, power_law_profile, step_profile
 from rectifier.labels.imbalance import loss_weight
 
 
@@ -120,13 +113,17 @@ def test_wrong_rho_says_so() -> None:
 
 
 def test_wrong_counts_say_which() -> None:
-    with pytest.raises(TypeError, match="class_counts to be a 1-d tensor, or a list with one per label, but got 5"):
+    with pytest.raises(
+        TypeError, match="class_counts to be one count per class, or a list with one such list per label, but got 5"
+    ):
         imbalance_measure(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="class_counts to be non-negative, but got nan"):
         imbalance_measure(torch.tensor([1.0, float("nan")]))
     with pytest.raises(ValueError, match=r"class_counts\[1\] to be non-negative, but got -1"):
         imbalance_measure([torch.tensor([1, 2]), torch.tensor([3, -1])])
-    with pytest.raises(ValueError, match="class_counts to be a 1-d tensor, or a list with one per label"):
+    with pytest.raises(
+        ValueError, match="class_counts to be one count per class, or a list with one such list per label"
+    ):
         imbalance_measure([])
     with pytest.raises(ValueError, match=r"class_counts\[0\] to be a 1-d tensor"):
         imbalance_measure([torch.ones(2, 2)])

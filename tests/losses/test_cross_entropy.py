@@ -10,15 +10,8 @@ from torch.nn.functional import cross_entropy
 
 import oracles
 from helpers.cases import DESIGNS, Batch, batches, make_batch
-from rectifier import (
-    LabelSpace,
-    LossParts,
-    RectifiedCrossEntropy,
-    class_counts,
-    class_rectification_loss,
-    imbalance_measure,
-)
-from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
+from rectifier import LabelSpace, RectifiedCrossEntropy, class_counts, class_rectification_loss, imbalance_measure
+from rectifier.losses import CrossEntropyLoss, LossParts, Objective
 
 COUNTS = [torch.tensor([900, 100]), torch.tensor([50, 30, 20]), torch.tensor([10, 10])]
 SIZES = [2, 3, 2]
@@ -31,7 +24,7 @@ def batch_of_three_labels() -> Batch:
 @settings(max_examples=100)
 @given(batch=batches())
 def test_cross_entropy_equals_the_loop_version(batch: Batch) -> None:
-    ours = MultiLabelCrossEntropy(batch.sizes, label_reduction="none")(batch.logits, batch.targets)
+    ours = CrossEntropyLoss(batch.sizes, label_reduction="none")(batch.logits, batch.targets)
     torch.testing.assert_close(ours, oracles.cross_entropy(batch.logits, batch.targets, batch.sizes))
 
 
@@ -94,15 +87,24 @@ def test_triplets_are_counted() -> None:
     assert parts.comparisons.tolist() == [3 * 2 * 5]
 
 
-def test_counts_and_weights_are_buffers() -> None:
+def test_counts_and_alpha_are_buffers() -> None:
     objective = RectifiedCrossEntropy(COUNTS, eta=0.5)
-    state = objective.state_dict()
-    assert state["class_counts"].tolist() == [900, 100, 50, 30, 20, 10, 10]
-    torch.testing.assert_close(state["alpha"], 0.5 * imbalance_measure(COUNTS))
-    other = RectifiedCrossEntropy([torch.ones(2), torch.ones(3), torch.ones(2)])
-    other.load_state_dict(state)
+    assert objective.class_counts is not None
+    assert objective.class_counts.tolist() == [900, 100, 50, 30, 20, 10, 10]
+    torch.testing.assert_close(objective.alpha, 0.5 * imbalance_measure(COUNTS))
+    assert {name for name, _ in objective.named_buffers()} >= {"alpha", "counts.counts"}
+
+
+def test_a_loaded_state_does_not_replace_the_configuration() -> None:
+    """State dicts of earlier versions hold configuration; it is ignored."""
     batch = batch_of_three_labels()
-    assert other(*batch[:2]) == objective(*batch[:2])
+    objective = RectifiedCrossEntropy(COUNTS, eta=1.0)
+    expected = objective(*batch[:2])
+    earlier = RectifiedCrossEntropy(COUNTS, eta=0.01)
+    objective.load_state_dict(earlier.state_dict())
+    objective.load_state_dict({"alpha": earlier.alpha, "class_counts": torch.ones(7), "weights": torch.ones(7)})
+    assert objective(*batch[:2]) == expected
+    assert "eta=1.0, alpha=[" in repr(objective)
 
 
 def test_a_label_space_names_the_label_in_errors() -> None:
@@ -128,7 +130,7 @@ def test_float32_inside_autocast() -> None:
 def test_plain_is_rectified_with_alpha_zero(batch: Batch) -> None:
     counts = class_counts(batch.targets, batch.sizes)
     expected = RectifiedCrossEntropy(counts, alpha=0.0)(batch.logits, batch.targets)
-    torch.testing.assert_close(MultiLabelCrossEntropy(batch.sizes)(batch.logits, batch.targets), expected)
+    torch.testing.assert_close(CrossEntropyLoss(batch.sizes)(batch.logits, batch.targets), expected)
 
 
 @given(batches(most_labels=4))
@@ -144,7 +146,7 @@ def test_weights_as_in_pytorch(batch: Batch) -> None:
             own, weight = logits[:, first : first + size], weights[first : first + size]
             expected = expected + torch.nn.functional.cross_entropy(own, batch.targets[:, a], weight, ignore_index=-1)
         first += size
-    value = MultiLabelCrossEntropy(batch.sizes, weights)(logits, batch.targets)
+    value = CrossEntropyLoss(batch.sizes, weight=weights)(logits, batch.targets)
     torch.testing.assert_close(value, expected)
     gradients = [torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (value, expected)]
     torch.testing.assert_close(*gradients)
@@ -152,15 +154,15 @@ def test_weights_as_in_pytorch(batch: Batch) -> None:
 
 def test_equal_weights_are_no_weights() -> None:
     batch = make_batch([2, 5], 40, missing=0.2)
-    plain = MultiLabelCrossEntropy(batch.sizes)(batch.logits, batch.targets)
-    equal = MultiLabelCrossEntropy(batch.sizes, torch.full((7,), 3.0))(batch.logits, batch.targets)
+    plain = CrossEntropyLoss(batch.sizes)(batch.logits, batch.targets)
+    equal = CrossEntropyLoss(batch.sizes, weight=torch.full((7,), 3.0))(batch.logits, batch.targets)
     torch.testing.assert_close(plain, equal)
 
 
 def test_parts_and_reductions() -> None:
     batch = make_batch([2, 5], 40, missing=0.2)
-    each = MultiLabelCrossEntropy(batch.sizes, label_reduction="none")(batch.logits, batch.targets)
-    parts = MultiLabelCrossEntropy(batch.sizes)(batch.logits, batch.targets, return_parts=True)
+    each = CrossEntropyLoss(batch.sizes, label_reduction="none")(batch.logits, batch.targets)
+    parts = Objective(CrossEntropyLoss(), batch.sizes)(batch.logits, batch.targets, return_parts=True)
     torch.testing.assert_close(parts.loss, each.sum())
     torch.testing.assert_close(parts.base_loss, each)
     assert not parts.rectification.any()
@@ -169,5 +171,5 @@ def test_parts_and_reductions() -> None:
 
 @pytest.mark.parametrize("weights", [torch.ones(3), torch.tensor([1.0, -1.0])])
 def test_wrong_weights(weights: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="weights to be 2 numbers of at least 0, one for each class"):
-        MultiLabelCrossEntropy([2], weights)
+    with pytest.raises(ValueError, match="weight to be 2 numbers of at least 0, one for each class"):
+        CrossEntropyLoss([2], weight=weights)

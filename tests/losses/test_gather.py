@@ -17,7 +17,7 @@ from helpers.cases import DESIGNS, make_batch
 from rectifier import ClassBalancedAccuracy, ClassRectificationLoss, RectifiedCrossEntropy, class_balanced_accuracy
 from rectifier.evaluation.metrics import count_correct
 from rectifier.losses.crl.design import Design
-from rectifier.losses.focal import Focal
+from rectifier.losses.focal import FocalLoss
 from rectifier.losses.objective import Objective
 from rectifier.losses.ranked_triplet import RankedCrossEntropy
 from rectifier.losses.semi_hard_triplet import SemiHardTripletLoss
@@ -72,11 +72,11 @@ def objectives(gather: bool) -> dict[str, nn.Module]:
         options = {"level": level, "comparison": comparison, "kappa": 3}
         built[f"objective {level} {comparison}"] = RectifiedCrossEntropy(counts, eta=0.9, gather=gather, **options)
     parts = {"weights": torch.linspace(0.2, 3, 7), "rectification": Design(kappa=3, anchors="easy"), "alpha": 0.5}
-    built["focal"] = Objective(Focal(), SIZES, gather=gather, **parts)
+    built["focal"] = Objective(FocalLoss(), SIZES, gather=gather, **parts)
     built["focal, mixed"] = Mixed(built["focal"])
     for level in ("class", "instance"):
         remembering = Objective(
-            Focal(), SIZES, gather=gather, rectification=Design(level=level, kappa=3), alpha=0.5, memory=50
+            FocalLoss(), SIZES, gather=gather, rectification=Design(level=level, kappa=3), alpha=0.5, memory=50
         )
         built[f"memory, {level}"] = Again(remembering.double())
     built["semi-hard triplets"] = SemiHardTripletLoss(SIZES, gather=gather)

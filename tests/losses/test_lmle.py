@@ -183,6 +183,7 @@ def test_wrong_input() -> None:
     objective = LMLE(LabelSpace.from_names({"age": [1, 2, 3]}), quintuplets=2)
     with pytest.raises(ValueError, match=r"progress to be a share from 0 to 1, but got -0\.1"):
         objective.set_progress(-0.1)
+    objective.set_progress(0.0)
     targets = torch.zeros(10, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"a batch to be of 10 rows, five for each of 2 quintuplets.*but got 9"):
         objective(torch.zeros(9, 3), targets[:9], torch.zeros(9, 4))

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from helpers.cases import make_batch
-from rectifier import LabelSpace, LossParts, class_counts
+from rectifier import LabelSpace, class_counts
+from rectifier.evaluation.rules import adjusts_prior
+from rectifier.losses import LossParts
 from rectifier.methods import METHODS, SLOTS, build_objective, build_sampler, find_method, needed_of_network, rounds_of
 from rectifier.training import train
 from rectifier.training.config import Config
@@ -20,7 +22,10 @@ LAYOUTS = {"one label": [5], "40 binary labels": [2] * 40, "nine mixed labels": 
 
 def objective_of(name: str, sizes: list[int], targets: Tensor) -> torch.nn.Module:
     options = {"eta": 0.5} if find_method(name).rectification else {}
-    return build_objective(name, class_counts(targets, sizes), LabelSpace.from_sizes(sizes), **options)
+    objective = build_objective(name, class_counts(targets, sizes), LabelSpace.from_sizes(sizes), **options)
+    if hasattr(objective, "set_progress"):
+        objective.set_progress(0.0)
+    return objective
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -189,3 +194,28 @@ def test_rounds_begin_where_pre_training_ends(pretrain: float, epochs: int) -> N
         switched.append(bool(objective.progress >= objective.pretrain))
     assert min(found) == switched.index(True)
     assert len(found) == 3
+
+
+# Which methods already correct for class frequencies.
+
+BY_TRAINING = {
+    *("over-sampling", "down-sampling", "class-balanced-sampling", "square-root-sampling", "progressive-sampling"),
+    *("cost-sensitive", "class-balanced", "drw", "ldam-drw", "balanced-softmax", "logit-adjustment", "dcl", "lmle"),
+}
+BY_A_LAST_STEP = {"crt", "lws", "tau-normalisation"}
+
+
+def test_which_methods_move_the_threshold() -> None:
+    assert {name for name, method in METHODS.items() if method.balances_training} == BY_TRAINING
+    assert {name for name, method in METHODS.items() if method.moves_threshold} == BY_TRAINING | BY_A_LAST_STEP
+    assert find_method("crl+over-sampling").moves_threshold
+    assert find_method("crl+crt").moves_threshold
+    assert not find_method("crl+threshold-adjustment").moves_threshold
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_says_of_its_loss_what_the_loss_says_of_itself(name: str) -> None:
+    method = METHODS[name]
+    built = build_objective(name, [torch.tensor([90, 10])], LabelSpace.from_sizes([2]))
+    says = method.weights is not None or (method.loss is not None and method.loss.adjusts_prior)
+    assert adjusts_prior(built) == says

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -109,13 +110,19 @@ def test_a_trunk_that_gives_maps(asked: list[dict]) -> None:
         build_network("torchvision:maps", [3], (8, 8, 3))
 
 
-@pytest.mark.parametrize("error", [ImportError("No module named 'timm'"), RuntimeError("operator does not exist")])
-def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def missing(name: str) -> None:
-        raise error
-
-    monkeypatch.setattr(module, "import_module", missing)
-    with pytest.raises(ImportError, match=r"Expected timm to be installed.*pip install timm"):
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ModuleNotFoundError(name="timm"), r"^A network of timm needs timm, .*: pip install 'rectifier\[timm\]'$"),
+        (
+            RuntimeError("operator does not exist"),
+            "Expected timm to be built for this torch, .* operator does not exist",
+        ),
+    ],
+)
+def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
+    monkeypatch.setattr(module, "import_module", Mock(side_effect=error))
+    with pytest.raises(ImportError, match=message):
         build_network("timm:resnet18", [3], (32, 32, 3))
 
 

@@ -16,11 +16,11 @@ BEGIN, END = "<!-- rooms: begin -->", "<!-- rooms: end -->"
 # A module imports from its own room and from the rows below it. Rooms in one row do not import each other.
 ROWS = [
     ["cli"],
-    ["reproduce"],
+    ["reproduce", "sklearn"],
     ["report"],
     ["training"],
     ["methods"],
-    ["networks"],
+    ["networks", "callbacks"],
     ["data", "evaluation"],
     ["samplers"],
     ["losses"],

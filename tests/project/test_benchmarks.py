@@ -6,6 +6,7 @@ from pathlib import Path
 
 import compiling
 import engine_steps
+import imports
 import loader
 import pytest
 import rivals
@@ -63,3 +64,9 @@ def test_a_step_on_a_fixed_batch_computes_the_loss_and_changes_the_weights(metho
 
 def test_memory_of_a_stream_is_measured_in_its_own_process(tmp_path: Path) -> None:
     assert set(loader.memory_mib(tmp_path / "many", 300)) == {"targets and names", "loader"}
+
+
+def test_imports_are_timed_in_a_new_process_after_torch() -> None:
+    torch_alone, nothing = imports.seconds("pass")
+    assert torch_alone > 100 * nothing
+    assert imports.seconds("time.sleep(0.05)")[1] >= 0.05

@@ -24,7 +24,7 @@ from rectifier.samplers import EpochSampler
 from rectifier.samplers.lmle import quintuplets
 from rectifier.training.config import Config
 
-DIGEST = "9147ebd242cd"
+DIGEST = "6353482f9776"
 VERSION = 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,48 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from helpers.samplers import SIZES, TARGETS
+from helpers.samplers import REGISTRY, SIZES, TARGETS, every_sampler
 from rectifier import LabelSpace
-from rectifier.samplers import (
-    ClassBalancedSampler,
-    ClassBatchSampler,
-    CurriculumSampler,
-    DownSampler,
-    EpochSampler,
-    OverSampler,
-    ProgressiveSampler,
-    SquareRootSampler,
-    UniformSampler,
-)
-from rectifier.samplers.lmle.quintuplets import QuintupletSampler
-
-
-def mined(sampler: QuintupletSampler) -> QuintupletSampler:
-    sampler.mine(torch.randn(90, 4, generator=torch.Generator().manual_seed(0), device="cpu"))
-    return sampler
-
-
-# A row here puts a new sampler under every contract below.
-REGISTRY: dict[str, Callable[..., EpochSampler[Any]]] = {
-    "uniform": UniformSampler,
-    "over": OverSampler,
-    "over, largest": lambda *args, **options: OverSampler(*args, combine="largest", **options),
-    "down": DownSampler,
-    "down, largest": lambda *args, **options: DownSampler(*args, combine="largest", **options),
-    "class-balanced": ClassBalancedSampler,
-    "square-root": SquareRootSampler,
-    "progressive": lambda *args, **options: ProgressiveSampler(*args, epochs=5, **options),
-    "curriculum": lambda *args, **options: CurriculumSampler(*args, epochs=5, **options),
-    "class-batch": lambda *args, **options: ClassBatchSampler(
-        *args, classes=3, samples=2, batch_size=7, batches=20, **options
-    ),
-    "quintuplets": lambda *args, **options: QuintupletSampler(*args, quintuplets=4, batches=20, **options),
-    "quintuplets, mined": lambda *args, **options: mined(
-        QuintupletSampler(*args, quintuplets=4, batches=20, size=10, **options)
-    ),
-}
-
-every_sampler = pytest.mark.parametrize("make", REGISTRY.values(), ids=REGISTRY)
+from rectifier.samplers import UniformSampler
 
 
 @every_sampler
@@ -109,8 +69,11 @@ def test_every_way_of_giving_the_labels(make: Any) -> None:
     plan = make(TARGETS, SIZES).plan()
     assert torch.equal(make(TARGETS.int(), np.array(SIZES)).plan(), plan)
     assert torch.equal(make(TARGETS, LabelSpace.from_sizes(SIZES)).plan(), plan)
+    assert torch.equal(make(TARGETS.tolist(), SIZES).plan(), plan)
+    assert torch.equal(make(TARGETS.numpy(), tuple(SIZES)).plan(), plan)
     one = TARGETS[:, 2]
     assert torch.equal(make(one).plan(), make(one[:, None], [9]).plan())
+    assert torch.equal(make(one).plan(), make(one.tolist(), 9).plan())
     assert torch.equal(make(one).plan(), make(torch.where(one < 0, -100, one), [12]).plan())  # and absent classes
 
 
@@ -134,16 +97,20 @@ def test_it_drives_a_loader(make: Any) -> None:
 
 
 @every_sampler
-def test_the_process_group_is_asked(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_group_counts_only_if_asked(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ValueError, match=r"distributed=True needs a process group. Call torch.distributed.init_process"
+    ):
+        make(TARGETS, SIZES, distributed=True)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 2)
-    asked = make(TARGETS, SIZES)
+    assert (make(TARGETS, SIZES).num_replicas, make(TARGETS, SIZES).rank) == (1, 0)
+    asked = make(TARGETS, SIZES, distributed=True)
     assert (asked.num_replicas, asked.rank) == (3, 2)
     assert torch.equal(asked.shard(), make(TARGETS, SIZES, num_replicas=3, rank=2).shard())
-    assert make(TARGETS, SIZES, num_replicas=4, rank=0).num_replicas == 4
-    with pytest.raises(ValueError, match=r"rank to be .* below num_replicas \(4\), but got None"):
-        make(TARGETS, SIZES, num_replicas=4)
+    with pytest.raises(ValueError, match=r"num_replicas and rank to be None with distributed=True, but got \(3, 2\)"):
+        make(TARGETS, SIZES, num_replicas=3, rank=2, distributed=True)
 
 
 @every_sampler
@@ -157,7 +124,9 @@ def test_the_process_group_is_asked(make: Any, monkeypatch: pytest.MonkeyPatch) 
         ({"num_replicas": 2, "rank": 2}, r"rank to be .* below num_replicas \(2\), but got 2"),
         ({"num_replicas": 2, "rank": -1}, r"rank to be .* below num_replicas \(2\), but got -1"),
         ({"num_replicas": 2}, r"rank to be .* below num_replicas \(2\), but got None"),
-        ({"rank": 1}, r"rank to be .* below num_replicas \(1\), but got 1"),
+        ({"num_replicas": 2}, "Pass both num_replicas and rank, or distributed=True"),
+        ({"rank": 1}, "num_replicas to be a positive integer, but got None.*Pass both num_replicas and rank"),
+        ({"distributed": 1}, "distributed to be True or False, but got 1"),
         ({"num_replicas": 2, "rank": 5, "seed": True}, "seed to be .*\n.*rank to be"),
         ({"num_replicas": 10**6, "rank": 3}, "epoch to be of at least one entry for each of the 1000000 ranks"),
     ],
@@ -183,7 +152,7 @@ def test_wrong_targets(name: str) -> None:
     with pytest.raises(ValueError, match="at least one sample with a label, but got 0 samples without"):
         make(torch.empty(0, dtype=torch.int64))
     with pytest.raises(TypeError, match="integer tensor of class indices"):
-        make([0, 1])
+        make([0.0, 1.0])
     with pytest.raises(ValueError, match="below 2, its number of classes"):
         make(torch.tensor([[0, 2]]), [2, 2])
 
@@ -216,7 +185,8 @@ def test_uniform_shards_share_no_sample(ranks: int) -> None:
 
 
 def test_uniform_takes_targets_or_their_number() -> None:
-    assert torch.equal(UniformSampler(TARGETS).plan(), UniformSampler(np.int64(90)).plan())  # type: ignore[arg-type]
-    for wrong in (0, -2, 1.5, torch.empty(0), torch.tensor(3)):
-        with pytest.raises(ValueError, match="targets to be a tensor of at least one row, or a positive number"):
+    for given in (TARGETS, TARGETS.tolist(), np.int64(90)):
+        assert torch.equal(UniformSampler(given).plan(), UniformSampler(90).plan())  # type: ignore[arg-type]
+    for wrong in (0, -2, 1.5, [], torch.empty(0), torch.tensor(3)):
+        with pytest.raises(ValueError, match="targets to be those of at least one sample, or a positive number"):
             UniformSampler(wrong)  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ from PIL import Image
 
 from helpers.cases import StopsAfter
 from helpers.training import SHAPES, assert_same, config
-from rectifier import open_data
 from rectifier._base import console
+from rectifier.data import open_data
 from rectifier.labels import columns
 from rectifier.methods import METHODS, find_method
 from rectifier.samplers.lmle.quintuplets import QuintupletSampler
@@ -97,6 +97,31 @@ def test_a_run_stopped_in_its_second_stage_resumes_there(tmp_path: Path, monkeyp
         assert (run.path / "history-classifier.csv").read_bytes() == (
             unbroken.path / "history-classifier.csv"
         ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("method", "by_stage"),
+    [
+        *(("ce", [True]), ("crl", [True]), ("threshold-adjustment", [True]), ("tau-normalisation", [True])),
+        *(("over-sampling", [False]), ("class-balanced", [False]), ("logit-adjustment", [False])),
+        *(("crt", [True, False]), ("lws+over-sampling", [False, False])),
+    ],
+)
+def test_no_epoch_is_chosen_by_a_second_correction_for_the_prior(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, by_stage: list[bool]
+) -> None:
+    """The network of crt is trained on all samples as they come, its classifier on balanced ones."""
+    corrected, validation = [], stages.Validation
+
+    def watched(fabric: Any, network: Any, batches: Any, sizes: Any, offsets: torch.Tensor, *more: Any) -> Any:
+        corrected.append(bool(offsets.any()))
+        return validation(fabric, network, batches, sizes, offsets, *more)
+
+    monkeypatch.setattr(stages, "Validation", watched)
+    options = {"retrain_epochs": 1} if len(by_stage) > 1 else {}
+    run = train(config(SHAPES, method=method, select="prior", epochs=1, **options), tmp_path / "run")
+    assert corrected == by_stage
+    assert any(run.rules["offsets"]["prior"]) == (not find_method(method).moves_threshold)
 
 
 def test_seeds_retrain_side_by_side(tmp_path: Path) -> None:

@@ -136,15 +136,27 @@ def logits_columns(value: Tensor, sizes: Sequence[int]) -> None:
 
 def targets(value: object, labels: int) -> Tensor:
     """Return ``targets`` as int64 ``(N, A)`` if type and shape fit. A single label may come as ``(N,)``."""
-    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
-        hint = _FLOAT_TARGETS if isinstance(value, Tensor) else " torch.as_tensor makes one."
-        raise TypeError(sentence("targets", "an integer tensor of class indices", _kind(value)) + hint)
+    value = as_tensor("targets", value)
+    if value.dtype not in _INTEGERS:
+        raise TypeError(sentence("targets", "an integer tensor of class indices", _kind(value)) + _FLOAT_TARGETS)
     column = value[:, None] if value.dim() == 1 and labels == 1 else value
     if column.dim() != 2 or column.shape[1] != labels:
         wanted = "of shape (N,) or (N, 1)" if labels == 1 else f"of shape (N, {labels}), one column per label"
         hint = " For several labels pass sizes. For one-hot rows pass targets.argmax(1)." if labels == 1 else ""
         raise ValueError(sentence("targets", wanted, f"shape {tuple(value.shape)}") + hint)
     return column.long()
+
+
+def as_tensor(what: str, value: object) -> Tensor:
+    """Return a tensor, array or list of numbers as a tensor."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        if isinstance(value, (str, bytes)) or not (hasattr(value, "__array__") or isinstance(value, Sequence)):
+            raise TypeError
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(sentence(what, "a tensor, an array or a list of numbers", _kind(value))) from None
 
 
 def target_range(value: Tensor, limit: Tensor, names: Sequence[str] | None = None) -> None:
@@ -191,7 +203,7 @@ def features(value: object, reference: Tensor, labels: int) -> Tensor:
     return tensor
 
 
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _FLOAT_TARGETS = (
     " Binary labels are class indices too: one column per label with 0 or 1, negative where missing"
     " (targets.long()). For one-hot rows pass targets.argmax(1)."

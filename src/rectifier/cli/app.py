@@ -16,7 +16,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 import rectifier
-from rectifier._base import console
+from rectifier._base import console, imports
 
 VERBS = ["demo", "profile", "train", "evaluate", "compare", "predict", "reproduce", "list", "store"]
 USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
@@ -49,7 +49,9 @@ class Verb(_PlainFlags, TyperCommand):
 
 
 class _Verbs(_PlainFlags, TyperGroup):
-    """The verbs. Their errors become one message on stderr and exit code 2, without a traceback."""
+    """The verbs. Their errors become one message on stderr without a traceback. The exit code is 2, or 1 for a package
+    that is not installed.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=VERBS.index)
@@ -70,6 +72,11 @@ class _Verbs(_PlainFlags, TyperGroup):
                 kind = "an integer" if "integer" in error.message else "a number"
                 error.message = f"Expected {kind}, but got {found()[0]['input']!r}."
             raise
+        except ModuleNotFoundError as error:
+            if ctx.params["traceback"]:
+                raise
+            _complain(imports.with_extra(error, f"rectifier {ctx.invoked_subcommand}"))
+            raise typer.Exit(1) from None
         except USER_ERRORS as error:
             # Closing the pipe, as `| head` does, is not an error of the user; the library ends quietly then.
             if ctx.params["traceback"] or isinstance(error, BrokenPipeError):

@@ -21,9 +21,11 @@ def evaluate(
     """Score the saved predictions of a run under every decision rule."""
     from rectifier.evaluation.rows import nest
     from rectifier.report.run_view import view
+    from rectifier.training.run.folder import Run
     from rectifier.training.run.results import evaluate as score
+    from rectifier.training.run.results import prior_note
 
     require_choice("--part", part, ("test", "validation"))
     with with_resume_hint(run):
-        scored = score(run, posthoc)
-    show(view(scored, part, every=every), nest(scored), as_json=as_json)
+        scored, note = score(run, posthoc), prior_note(Run.open(run))
+    show(view(scored, part, every=every, note=note), nest(scored), as_json=as_json)

@@ -35,7 +35,7 @@ def train(
     from rectifier import training as work
     from rectifier.report.run_view import view
     from rectifier.training.engine.devices import is_first_process
-    from rectifier.training.run.results import rows
+    from rectifier.training.run.results import prior_note, rows
 
     if resume is not None:
         kept = "A resumed run keeps its settings. Remove {}, or start a new run without --resume."
@@ -49,5 +49,5 @@ def train(
         with with_resume_hint(out, is_new=True):
             run = work.train(wanted, out, profile=profile)
     if is_first_process():
-        show(view(rows(run), every=every))
+        show(view(rows(run), every=every, note=prior_note(run)))
         console.say(f"Run: {run.path}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.labels import imbalance
+from rectifier.labels.counts import class_counts
 from rectifier.labels.space import LabelSpace
 
 PARTS = ("train", "validation", "test")
@@ -175,7 +175,7 @@ class ImageData:
     def counts(self, part: str | None = None) -> list[Tensor]:
         """Count the samples of each class, label by label, in one part or in all."""
         targets = self.targets if part is None else self.targets[self.indices(part)]
-        return imbalance.class_counts(targets, self.space)
+        return class_counts(targets, self.space)
 
     @property
     def fingerprint(self) -> str:

@@ -17,6 +17,7 @@ from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
 from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.pixels import AT_ONCE, Resident, Streamed, free_memory
 from rectifier.samplers import UniformSampler
+from rectifier.samplers.base import in_process_group
 
 
 class Batch(NamedTuple):
@@ -90,7 +91,9 @@ class Loader:
             check.fail("normalise", "'train', a Normalisation or None", repr(normalise))
         self.part, self.device, self.seed = part, torch.device(device), seed
         self.batch_size, self.drop_last, self.augment = batch_size, drop_last, augment
-        self._use(UniformSampler(len(positions), seed=seed) if shuffle else sampler)
+        if shuffle:
+            sampler = UniformSampler(len(positions), seed=seed, distributed=in_process_group())
+        self._use(sampler)
         self.normalisation = statistics(data) if isinstance(normalise, str) else normalise
         self._scale, self._shift = self._line(images.shape)
         narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # these stay in memory

@@ -12,7 +12,7 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import Counts, as_count_list
+from rectifier.labels.counts import Counts, as_count_list
 
 # Mixed images, and their ``partner`` for an objective: targets of the other images, share of their own.
 Mixed = tuple[Tensor, tuple[Tensor, Tensor]]

@@ -13,7 +13,8 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.data.dataset import PARTS, ImageFiles, Ints
 from rectifier.data.duplicates import duplicate_groups, merged_groups
-from rectifier.labels import columns, imbalance
+from rectifier.labels import columns
+from rectifier.labels.counts import class_counts
 from rectifier.labels.space import LabelSpace
 
 SHARES = (0.8, 0.1, 0.1)
@@ -117,7 +118,7 @@ def _label_conflicts(files: ImageFiles, targets: Tensor, copies: Sequence[object
 def _listed_classes(bare: list[int], targets: Tensor, space: LabelSpace) -> str:
     """Name up to three of the classes in these columns, with their numbers of images."""
     names = [f"{name}={c}" for name, classes in zip(space.names, space.classes, strict=True) for c in classes]
-    counts = torch.cat(imbalance.class_counts(targets, space)).tolist()
+    counts = torch.cat(class_counts(targets, space)).tolist()
     shown = ", ".join(f"{names[k]} ({check.amount(counts[k], 'image')})" for k in bare[:3])
     return shown + (f" and {check.amount(len(bare) - 3, 'other class')}" if len(bare) > 3 else "")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rectifier._base import check
+from rectifier._base import check, imports
 from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.data.split import PART_NAMES, SHARES, drawn_split, with_validation
 from rectifier.data.text_files import TextTable, check_header, read_csv
@@ -103,8 +103,8 @@ def read_columns(path: Path, encoding: str = "utf-8") -> TextTable:
 def _read_parquet(path: Path) -> TextTable:
     try:
         from pyarrow import ArrowInvalid, parquet, types  # type: ignore[import-untyped]
-    except ImportError:
-        raise ImportError("Reading Parquet needs pyarrow: pip install 'rectifier[parquet]'.") from None
+    except ModuleNotFoundError as error:
+        raise imports.with_extra(error, "Reading Parquet") from None
     try:
         table = parquet.read_table(path)
     except FileNotFoundError:

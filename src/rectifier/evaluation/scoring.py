@@ -3,7 +3,7 @@
 Every rule adds one number per class to the logits before the argmax:
 
 - ``argmax``: nothing, or what the method itself adds after training;
-- ``prior``: take the log prior of the training classes off;
+- ``prior``: take the log prior of the training classes off; nothing where training has already corrected for it;
 - ``tuned``: maximise class-balanced accuracy on validation, label by label and class by class.
 
 Calibration is separate from the rules: one temperature per label turns the plain logits into probabilities. It changes
@@ -12,7 +12,7 @@ no decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,10 @@ from rectifier._base import check
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.evaluation.metrics.score import score
 from rectifier.evaluation.rows import as_rows
-from rectifier.evaluation.rules import LogitAdjustment, ThresholdAdjustment, prior_offsets
-from rectifier.evaluation.rules.calibration import TemperatureScaling
-from rectifier.evaluation.rules.tuning import tuned_offsets
+from rectifier.evaluation.rules import PriorRule, TemperatureScaling, ThresholdAdjustment, TunedThresholds
+from rectifier.evaluation.rules.prior import prior_offsets
+from rectifier.evaluation.rules.rule import OffsetRule
+from rectifier.evaluation.rules.thresholds import PAPER_STRENGTHS
 from rectifier.labels.space import LabelSpace
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ RULES = ("argmax", "prior", "tuned")
 PREFERRED = "preferred"
 """Stands for the rule with the best validation score, chosen for each run."""
 COMPARED = (*RULES, PREFERRED)
-POSTHOC: dict[str, type[ThresholdAdjustment] | type[LogitAdjustment]] = {
-    "threshold-adjustment": ThresholdAdjustment,
-    "logit-adjustment": LogitAdjustment,
+POSTHOC: dict[str, Callable[[list[Tensor], LabelSpace], OffsetRule]] = {
+    # The paper's baseline has no T = 0, and must stay the paper's.
+    "threshold-adjustment": lambda counts, space: ThresholdAdjustment(counts, sizes=space, strengths=PAPER_STRENGTHS),
+    "logit-adjustment": lambda counts, space: PriorRule(counts, sizes=space),
 }
 FOLDS = 5
 
@@ -49,35 +51,54 @@ def fit_rules(
     train_counts: Sequence[Tensor],
     posthoc: str | None = None,
     *,
-    extra: Sequence[str] = (),
+    moves_threshold: bool = False,
 ) -> dict[str, Any]:
     """Fit the rules on validation's logits ``(N, K)`` and targets ``(N, A)``: plain values for JSON.
 
-    ``posthoc`` is the method's own last step and belongs to its ``argmax``; ``extra`` names further steps that become
-    rules of their own. ``validation`` holds the class-balanced accuracy of each rule; for ``tuned`` it is
-    cross-validated (5 folds). ``preferred`` is the best of the three rules; the simpler rule wins a tie.
-    ``calibration`` is a ``TemperatureScaling`` of the plain logits, for all rules.
+    ``posthoc`` is the method's own last step and belongs to its ``argmax``. If training already corrects for class
+    frequencies (``moves_threshold``), ``prior`` adds nothing and ``tuned`` starts from zeros: a second correction would
+    be too much. ``validation`` holds the class-balanced accuracy of each rule; for ``tuned`` it is cross-validated (5
+    folds). ``preferred`` is the best of the three rules; the simpler rule wins a tie. ``calibration`` holds the
+    arguments of a ``TemperatureScaling`` of the plain logits, for all rules.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> logits, targets = torch.tensor([[3.0, 0.0], [2.0, 1.0], [1.0, 0.5]]), torch.tensor([[0], [1], [0]])
     >>> fit_rules(logits, targets, space, [torch.tensor([20, 10])])["preferred"]
     'argmax'
     """
+    counts, nothing = list(train_counts), torch.zeros(space.columns)
+    tuned = TunedThresholds(space, class_counts=None if moves_threshold else counts)
     offsets = {
-        "argmax": _posthoc_offsets(posthoc, logits, targets, space, train_counts),
-        "prior": prior_offsets(list(train_counts)),
-        "tuned": _tuned(logits, targets, space, train_counts),
+        "argmax": nothing if posthoc is None else _posthoc_offsets(posthoc, logits, targets, space, counts),
+        "prior": nothing if moves_threshold else prior_offsets(counts),
+        "tuned": _fitted(tuned, logits, targets),
     }
-    offsets |= {name: _posthoc_offsets(name, logits, targets, space, train_counts) for name in extra}
     adjusted = {name: logits + offset for name, offset in offsets.items()}
-    adjusted["tuned"] = _held_out(logits, targets, space, train_counts)
+    adjusted["tuned"] = _held_out(tuned, logits, targets)
     scores = {name: float(class_balanced_accuracy(own, targets, space)) for name, own in adjusted.items()}
+    calibration = TemperatureScaling(space)
+    calibration.fit_checked(logits, targets)
     return {
         "preferred": max(RULES, key=lambda name: scores[name]),
-        "validation": {name: value if isfinite(value) else None for name, value in scores.items()},
+        "validation": {name: _plain(value) for name, value in scores.items()},
         "offsets": {name: offset.tolist() for name, offset in offsets.items()},
-        "calibration": TemperatureScaling.fit(logits, targets, space).as_dict(),
+        "calibration": {"temperatures": calibration.temperatures.tolist(), "sizes": list(space.sizes)},
     }
+
+
+def with_posthoc(
+    rules: dict[str, Any],
+    name: str,
+    logits: Tensor,
+    targets: Tensor,
+    space: LabelSpace,
+    train_counts: Sequence[Tensor],
+) -> dict[str, Any]:
+    """Return fitted rules and one more: a step of ``POSTHOC``, fitted on the same validation data."""
+    offsets = _posthoc_offsets(name, logits, targets, space, train_counts)
+    score = _plain(float(class_balanced_accuracy(logits + offsets, targets, space)))
+    more = {"validation": score, "offsets": offsets.tolist()}
+    return {**rules, **{part: {**rules[part], name: value} for part, value in more.items()}}
 
 
 def score_rules(
@@ -88,7 +109,7 @@ def score_rules(
     ``nll`` and ``expected_calibration_error`` use the probabilities that the rule's offsets give. With ``calibrated_``
     before their names, they use the calibrated probabilities.
     """
-    calibrated = TemperatureScaling.from_dict(rules["calibration"])(logits.double())
+    calibrated = TemperatureScaling(**rules["calibration"])(logits.double())
     return as_rows(
         (part, rule, *found)
         for rule, offsets in rules["offsets"].items()
@@ -96,32 +117,29 @@ def score_rules(
     )
 
 
+def unused_prior(methods: Sequence[str]) -> str:
+    """Say that the rule ``prior`` adds nothing for some methods, and why.
+
+    >>> unused_prior(["over-sampling"])
+    'The rule prior adds nothing for over-sampling: training already corrects for class frequencies.'
+    """
+    return f"The rule prior adds nothing for {', '.join(methods)}: training already corrects for class frequencies."
+
+
 def _posthoc_offsets(
-    name: str | None, logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]
+    name: str, logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]
 ) -> Tensor:
-    if name is None:
-        return torch.zeros(space.columns)
     check.raise_all([check.choice("posthoc", name, tuple(POSTHOC))])
-    return POSTHOC[name].fit(logits, targets, space, counts=list(train_counts)).offsets
+    return _fitted(POSTHOC[name](list(train_counts), space), logits, targets)
 
 
-def _tuned(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:
-    # Start from the prior's offsets, so that a class without validation samples has a sensible one.
-    found = tuned_offsets(logits, targets, space, start=prior_offsets(list(train_counts)))
-    if max(space.sizes) == 2:  # exact, wherever it starts
-        return found
-    plain = tuned_offsets(logits, targets, space)
-    for a, (first, size) in enumerate(zip(space.offsets, space.sizes, strict=True)):
-        own = slice(first, first + size)
-        # A climb from the prior may end lower than one from zeros.
-        wide = [(logits[:, own] + offset[own]).double() for offset in (found, plain)]
-        before, after = (class_balanced_accuracy(one, targets[:, a]) for one in wide)
-        if after > before:
-            found[own] = plain[own]
-    return found
+def _fitted(rule: OffsetRule, logits: Tensor, targets: Tensor) -> Tensor:
+    # Not fit: after a training nothing may fail, not even for a validation part without a single label.
+    rule.fit_checked(logits, targets)
+    return rule.offsets
 
 
-def _held_out(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: Sequence[Tensor]) -> Tensor:
+def _held_out(tuned: TunedThresholds, logits: Tensor, targets: Tensor) -> Tensor:
     """Return logits with tuned offsets; those of a sample are tuned on the other folds only.
 
     Tuned and scored on the same samples, the rule would always win.
@@ -131,5 +149,9 @@ def _held_out(logits: Tensor, targets: Tensor, space: LabelSpace, train_counts: 
     for fold in range(min(FOLDS, len(logits))):
         inside = order % FOLDS == fold
         others = ~inside if bool((~inside).any()) else inside
-        adjusted[inside] += _tuned(logits[others], targets[others], space, train_counts)
+        adjusted[inside] += _fitted(tuned, logits[others], targets[others])
     return adjusted
+
+
+def _plain(score: float) -> float | None:
+    return score if isfinite(score) else None

@@ -1,7 +1,7 @@
 """Labels: their names, their columns in one tensor, and their imbalance."""
 
+from rectifier.labels.counts import class_counts
 from rectifier.labels.imbalance import (
-    class_counts,
     exponential_profile,
     imbalance_measure,
     imbalance_ratio,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from itertools import chain
+from numbers import Integral
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,8 @@ from torch.nn.functional import pad
 from rectifier._base import check
 from rectifier.labels.space import LabelSpace, first_columns
 
-Sizes = LabelSpace | Sequence[int]
-"""The number of classes of each label, as a list or as the LabelSpace itself."""
+Sizes = LabelSpace | Sequence[int] | int
+"""The number of classes of each label: a list, one number for a single label, or the LabelSpace itself."""
 
 
 def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -31,11 +32,13 @@ def table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
         with torch.inference_mode(False):  # so that training can use a table first needed in evaluation
             return build(*key)
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def place(*key: Any) -> str:
         name = f"{build.__name__}{key}"
         setattr(_TABLES, name, kept(*key))
         return name
+
+    # What torch.compiler.assume_constant_result does, without its import of the compiler: that takes almost a second.
+    place._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     @wraps(build)
     def lookup(*key: Any) -> Tensor:
@@ -59,11 +62,13 @@ def as_sizes(sizes: Sizes | None, columns: int | None = None) -> tuple[int, ...]
         return sizes.sizes
     if sizes is None:
         return (columns,) if columns is not None else ()
-    if isinstance(sizes, (int, str)):
-        raise TypeError(check.sentence("sizes", "a list of integers or a LabelSpace", repr(sizes)))
-    given = tuple(int(size) if hasattr(size, "__index__") else size for size in sizes)
+    wanted = "a positive integer, a list of them, or a LabelSpace"
+    if isinstance(sizes, (str, bool)):
+        raise TypeError(check.sentence("sizes", wanted, repr(sizes)))
+    listed: Any = [sizes] if isinstance(sizes, Integral) or getattr(sizes, "ndim", None) == 0 else sizes
+    given = tuple(int(size) if hasattr(size, "__index__") else size for size in listed)
     if not given or not all(map(check.is_count, given)):
-        check.fail("sizes", "a non-empty list of positive integers or a LabelSpace", repr(sizes))
+        check.fail("sizes", wanted, repr(sizes))
     return given
 
 

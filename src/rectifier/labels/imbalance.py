@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from numbers import Number
 
 import torch
 from torch import Tensor
@@ -13,20 +11,11 @@ from rectifier._base import check
 from rectifier._base.distances import widest
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-
-Counts = Tensor | Sequence[Tensor] | Sequence[Sequence[int]] | Sequence[int]
-
-
-def class_counts(targets: Tensor, sizes: Sizes | None = None) -> list[Tensor]:
-    """Count the samples of each class, label by label. Missing labels (negative targets) do not count.
-
-    ``sizes`` None means one label, with the largest target as its last class.
-
-    >>> [counts.tolist() for counts in class_counts(torch.tensor([[0, 1], [2, -1], [0, 1]]), [3, 2])]
-    [[2, 0, 1], [0, 2]]
-    """
-    counts, resolved = _counts(targets, sizes)
-    return list(counts.split(list(resolved)))
+from rectifier.labels.counts import Counts as Counts
+from rectifier.labels.counts import as_count_list as as_count_list
+from rectifier.labels.counts import class_counts as class_counts
+from rectifier.labels.counts import column_counts as column_counts
+from rectifier.labels.counts import counts_of_targets
 
 
 def imbalance_ratio(counts: Counts) -> Tensor:
@@ -35,7 +24,9 @@ def imbalance_ratio(counts: Counts) -> Tensor:
     >>> imbalance_ratio(torch.tensor([500, 25]))
     tensor(20.)
     """
-    return _per_label(counts, lambda n: n.max() / n.min())
+    labels, single = as_count_list(counts)
+    ratios = torch.stack([n.max() / n.min() if n.any() else n.new_zeros((), dtype=torch.float32) for n in labels])
+    return ratios[0] if single else ratios
 
 
 def imbalance_measure(counts: Counts) -> Tensor:
@@ -47,7 +38,18 @@ def imbalance_measure(counts: Counts) -> Tensor:
     >>> imbalance_measure([torch.tensor([10, 10]), torch.tensor([10, 5])])
     tensor([0.0000, 0.2500])
     """
-    return _per_label(counts, lambda n: 1 - n.mean() / n.max())
+    labels, single = as_count_list(counts)
+    omega = measure_of_counts(torch.cat(labels), tuple(map(len, labels))).float()
+    return omega[0] if single else omega
+
+
+def measure_of_counts(counts: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return Omega of each label, ``(A,)``, from the counts ``(K,)`` of all; 0 for a label without samples."""
+    wide = counts.to(widest(counts.device))
+    label = columns.label_of_column(sizes, counts.device)
+    largest = wide.new_zeros(len(sizes)).scatter_reduce(0, label, wide, "amax")
+    mean = columns.sum_by_label(wide, sizes) / columns.label_sizes(sizes, counts.device)
+    return torch.where(largest > 0, 1 - mean / largest.clamp(min=1), 0)
 
 
 def loss_weight(counts: Counts, eta: float) -> Tensor:
@@ -69,8 +71,13 @@ def log_prior(counts: Counts) -> Tensor:
     tensor([0.9000, 0.1000], dtype=torch.float64)
     """
     labels, _ = as_count_list(counts)
-    held = [label.double().clamp(min=0.5) for label in labels]
-    return torch.cat([label / label.sum() for label in held]).log()
+    return log_prior_of_counts(torch.cat(labels), tuple(map(len, labels)))
+
+
+def log_prior_of_counts(counts: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return the log prior ``(K,)`` from the counts ``(K,)``."""
+    held = counts.to(widest(counts.device)).clamp(min=0.5)
+    return (held / columns.sum_by_label(held, sizes)[columns.label_of_column(sizes, counts.device)]).log()
 
 
 def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0.5) -> Tensor:
@@ -83,14 +90,7 @@ def minority_classes(targets: Tensor, sizes: Sizes | None = None, rho: float = 0
     tensor([False,  True,  True])
     """
     check.raise_all([check.share("rho", rho)])
-    return minority_of_counts(*_counts(targets, sizes), rho)
-
-
-def column_counts(own: Tensor, total: int) -> Tensor:
-    """Count the samples of each of ``total`` columns: int32 ``(K,)``, from ``columns.own_columns``."""
-    slots = torch.where(own >= 0, own, total).flatten()  # missing labels go to a slot after the last column
-    one = torch.ones((), dtype=torch.int32, device=own.device)  # GPUs add int32 atomically, int64 only after a sort
-    return torch.zeros(total + 1, dtype=torch.int32, device=own.device).index_add(0, slots, one.expand_as(slots))[:-1]
+    return minority_of_counts(*counts_of_targets(targets, sizes), rho)
 
 
 def minority_of_counts(counts: Tensor, sizes: tuple[int, ...], rho: float) -> Tensor:
@@ -150,44 +150,6 @@ def step_profile(classes: int, largest: int, smallest: int, minority: float = 0.
     check.raise_all([check.portion("minority", minority)])
     small = math.floor(classes * minority)
     return [largest] * (classes - small) + [smallest] * small
-
-
-def _counts(targets: Tensor, sizes: Sizes | None) -> tuple[Tensor, tuple[int, ...]]:
-    """Return the counts ``(K,)`` of checked targets, and the sizes."""
-    if sizes is None:
-        single = check.targets(targets, 1)
-        sizes = (max(int(single.max()) + 1, 1) if len(single) else 1,)
-    known = columns.as_sizes(sizes)
-    canonical = columns.as_targets(targets, known, columns.label_names(sizes))
-    return column_counts(columns.own_columns(canonical, known), sum(known)).long(), known
-
-
-def _per_label(counts: Counts, measure: Callable[[Tensor], Tensor]) -> Tensor:
-    labels, single = as_count_list(counts)
-    values = [measure(n.double()) if n.sum() > 0 else n.new_zeros((), dtype=torch.float64) for n in labels]
-    stacked = torch.stack(values).float()
-    return stacked[0] if single else stacked
-
-
-def as_count_list(counts: Counts) -> tuple[list[Tensor], bool]:
-    """Return counts as a list with one 1-d tensor per label, and whether they came as a single label."""
-    wanted = "a 1-d tensor, or a list with one per label"
-    if not isinstance(counts, (Tensor, Sequence)) and not hasattr(counts, "__array__"):
-        raise TypeError(check.sentence("class_counts", wanted, repr(counts)))
-    if isinstance(counts, Tensor):
-        single = counts.dim() <= 1
-    else:
-        single = len(counts) > 0 and all(isinstance(n, Number) or getattr(n, "ndim", None) == 0 for n in counts)
-    labels = [torch.as_tensor(label) for label in ([counts] if single else counts)]
-    for position, label in enumerate(labels):
-        what = "class_counts" if single else f"class_counts[{position}]"
-        if label.dim() != 1 or label.numel() == 0:
-            check.fail(what, "a 1-d tensor with one count per class", f"shape {tuple(label.shape)}")
-        if not bool((label >= 0).all()):
-            check.fail(what, "non-negative", f"{label.min().item()}")
-    if not labels:
-        check.fail("class_counts", wanted, "an empty list")
-    return labels, single
 
 
 def _check_profile(classes: int, largest: int, smallest: float, whole: bool = True) -> None:

@@ -64,7 +64,7 @@ class LabelSpace:
         for name, listed in classes.items():
             if isinstance(listed, str):
                 check.fail(f"classes of label {name!r}", "a list of names", f"the single string {listed!r}")
-        return cls(tuple(map(str, classes)), tuple(tuple(map(_class_name, listed)) for listed in classes.values()))
+        return cls(tuple(map(str, classes)), tuple(tuple(map(class_name, listed)) for listed in classes.values()))
 
     @classmethod
     def infer(cls, table: Table) -> LabelSpace:
@@ -77,10 +77,10 @@ class LabelSpace:
         (('2', '10'), ('a', 'b'))
         """
         columns = _columns(table)
-        found = {name: {_class_name(v) for v in column if not is_missing(v)} for name, column in columns.items()}
+        found = {name: {class_name(v) for v in column if not is_missing(v)} for name, column in columns.items()}
         if empty := [name for name, classes in found.items() if not classes]:
             check.fail(f"column {empty[0]!r}", "a label with at least one value", "missing values only")
-        return cls(tuple(found), tuple(tuple(sorted(classes, key=_numbers_first)) for classes in found.values()))
+        return cls(tuple(found), tuple(tuple(sorted(classes, key=numbers_first)) for classes in found.values()))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ class LabelSpace:
 
     def _encode_column(self, label: int, column: Iterable[object]) -> list[int]:
         index = {name: k for k, name in enumerate(self.classes[label])}
-        names = [None if is_missing(value) else _class_name(value) for value in column]
+        names = [None if is_missing(value) else class_name(value) for value in column]
         for row, name in enumerate(names):
             if name is not None and name not in index:
                 wanted = f"one of its {len(index)} classes"
@@ -174,7 +174,7 @@ def is_missing(value: object) -> bool:
         return True
 
 
-def _class_name(value: object) -> str:
+def class_name(value: object) -> str:
     if isinstance(value, Tensor):
         value = value.item()
     # pandas turns a column of whole numbers with a blank into floats: 3.0 is the class "3".
@@ -183,7 +183,7 @@ def _class_name(value: object) -> str:
     return str(value).strip()
 
 
-def _numbers_first(name: str) -> tuple[int, int, str]:
+def numbers_first(name: str) -> tuple[int, int, str]:
     try:
         return (0, int(name), name)
     except ValueError:

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any, Unpack
+
 import torch
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.losses.sample import ProbabilityLoss, own_values
+from rectifier.labels.columns import Sizes
+from rectifier.losses.sample import Conventions, ProbabilityLoss, described
 
 
-class Focal(ProbabilityLoss):
-    """Give -(1 - p)^gamma log p of each sample's own class. gamma = 0 is cross-entropy.
+class FocalLoss(ProbabilityLoss):
+    """Train with -(1 - p)^gamma log p of each sample's own class. gamma = 0 is cross-entropy.
 
-    >>> Focal(gamma=1.0)(torch.zeros(1, 2), torch.tensor([[0]]), (2,))
-    tensor([[0.3466]])
+    p is the probability under the softmax of the label's logits. ``SampleLoss`` explains ``sizes`` and the other
+    options, which are those of ``torch.nn.CrossEntropyLoss``.
+
+    >>> FocalLoss(gamma=1.0)(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+    tensor(0.3466)
     """
 
-    def __init__(self, gamma: float = 2.0) -> None:
-        super().__init__()
+    def __init__(self, gamma: float = 2.0, *, sizes: Sizes | None = None, **conventions: Unpack[Conventions]) -> None:
         check.raise_all([check.not_negative("gamma", gamma)])
+        super().__init__(sizes, **conventions)
         self.gamma = gamma
 
-    def of(self, log_p: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        return focal(own_values(log_p, targets, sizes), self.gamma)
+    def cost(self, log_p: Tensor) -> Tensor:
+        return focal(log_p, self.gamma)
 
     def extra_repr(self) -> str:
-        return f"gamma={self.gamma}"
+        return described(self, "gamma")
+
+
+def focal_loss(
+    logits: Tensor,
+    targets: Any,
+    gamma: float = 2.0,
+    *,
+    sizes: Sizes | None = None,
+    **conventions: Unpack[Conventions],
+) -> Tensor:
+    """Compute the focal loss of a batch; see ``FocalLoss``.
+
+    >>> focal_loss(torch.zeros(3, 2), torch.tensor([0, 1, 1]), gamma=0.0)
+    tensor(0.6931)
+    """
+    loss: Tensor = FocalLoss(gamma, sizes=sizes, **conventions)(logits, targets)
+    return loss
 
 
 def focal(log_p: Tensor, gamma: float) -> Tensor:

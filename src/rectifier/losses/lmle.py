@@ -15,10 +15,10 @@ from rectifier._base import check
 from rectifier._base.distances import unit
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.losses.cross_entropy import CrossEntropy
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
+from rectifier.losses.module import ScheduledModule, in_training
 from rectifier.losses.objective import LossParts
-from rectifier.losses.sample import label_means
+from rectifier.losses.sample import label_means, own_values
 
 MARGINS = (0.1, 0.2, 0.3)
 """Our choice, because the publication gives none. Squared distances of unit vectors are from 0 to 4."""
@@ -80,7 +80,7 @@ def triple_header(five: Sequence[Tensor], margins: tuple[float, float, float]) -
     return torch.stack([(margin + nearer - farther).clamp(min=0) for margin, nearer, farther in steps]).sum(0)
 
 
-class LMLE(torch.nn.Module):
+class LMLE(ScheduledModule):
     """Train features with the triple-header hinge on the batches of ``QuintupletSampler`` (Huang et al. 2016).
 
     A batch is five blocks of R rows, [anchors | near | far_cluster_near | far_cluster_far | other]. Row r of each block
@@ -102,14 +102,13 @@ class LMLE(torch.nn.Module):
     >>> objective = LMLE([2], quintuplets=1, pretrain=0.5)
     >>> east, north = [1.0, 0.0], [0.0, 1.0]
     >>> batch = torch.zeros(5, 2), torch.tensor([0, 0, 0, 0, 1]), torch.tensor([east, east, east, east, north])
+    >>> objective.set_progress(0.0)
     >>> objective(*batch)
     tensor(0.6931)
     >>> objective.set_progress(0.5)
     >>> objective(*batch)
     tensor(0.3000)
     """
-
-    progress: Tensor
 
     def __init__(
         self,
@@ -128,25 +127,20 @@ class LMLE(torch.nn.Module):
         self.sizes = columns.kept_sizes(sizes)
         self.quintuplets, self.margins, self.pretrain = quintuplets, margins, pretrain
         self.weight, self.gather = weight, gather
-        self.cross_entropy = CrossEntropy()
-        self.register_buffer("progress", torch.zeros(()), persistent=False)
-
-    def set_progress(self, share: float) -> None:
-        """Set the share of training that is done, from 0 to 1. It changes a tensor, which a captured step reads."""
-        check.raise_all([check.portion("progress", share)])
-        self.progress.fill_(share)
 
     def forward(
         self, logits: Tensor, targets: Tensor, features: Tensor | None = None, *, return_parts: bool = False
     ) -> Tensor | LossParts:
         """Return the loss, or with ``return_parts`` a ``LossParts`` whose rectification is 0."""
+        self.warn_if_untold(*(["pretrain"] if self.pretrain else []))
         rows = self.quintuplets or len(check.logits(logits)) // ROLES
         if len(check.logits(logits)) != ROLES * rows:
             wanted = f"of {ROLES * rows} rows, five for each of {rows} quintuplets, as from QuintupletSampler"
             check.fail("a batch", wanted, f"{len(logits)}")
         with no_autocast(logits):
-            given = prepare(logits, targets, features, self.sizes, "instance", self.gather)
-            entropy = label_means(self.cross_entropy(given.logits, given.targets, given.sizes), given.targets)
+            given = prepare(logits, targets, features, self.sizes, "instance", self.gather and in_training(self))
+            log_p = columns.log_softmax(given.logits, given.sizes)
+            entropy = label_means(-own_values(log_p, given.targets, given.sizes), given.targets)
             apart, comparisons = self._quintuplets(given, rows)
             # Both are computed: a choice on the host would wait for the device and could not be captured.
             pretraining = self.progress < self.pretrain
@@ -160,7 +154,9 @@ class LMLE(torch.nn.Module):
         own = _by_row(given.targets[:, :, None], given, rows).squeeze(-1)
         anchor, other = own[0], own[-1]
         valid = (own[:-1] == anchor).all(0) & (anchor >= 0) & (other >= 0) & (other != anchor)
-        hinges = triple_header(_by_row(given.compared, given, rows).unbind(), self.margins)
+        hinges = triple_header(
+            _by_row(check.features(given.features, given.logits, len(given.sizes)), given, rows).unbind(), self.margins
+        )
         counted = _by_label(valid.long(), len(given.sizes), rows)
         return _by_label(hinges.masked_fill(~valid, 0), len(given.sizes), rows) / counted.clamp(min=1), counted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,15 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
+from rectifier.losses.crl.choosing import Chosen, Rectification
 from rectifier.losses.crl.design import Design
-from rectifier.losses.crl.loss import Rectification, rectify
+from rectifier.losses.crl.loss import plan
 from rectifier.losses.crl.memory import make_memory
+from rectifier.losses.crl.watch import MiningWatch
 from rectifier.losses.inputs import Inputs, no_autocast, prepare
 from rectifier.losses.mixed_labels import Partner, Side, both_sides, larger_side
-from rectifier.losses.sample import ProbabilityLoss, SampleLoss, check_reduction, reduce_labels
+from rectifier.losses.module import ScheduledModule, in_training
+from rectifier.losses.sample import SampleLoss, check_reduction, class_weight, described, mean_or_sum, reduce_labels
 
 
 class LossParts(NamedTuple):
@@ -42,40 +45,47 @@ class LossParts(NamedTuple):
         return cls(loss, base, none, none, none.long(), comparisons)
 
 
-class Objective(torch.nn.Module):
+class Objective(ScheduledModule):
     """Train with alpha * CRL + (1 - alpha) * the weighted mean of a sample loss, per label (Eq. 8).
 
     The mean of a label is sum_i w_i l_i / sum_i w_i over the samples that have it, w_i the weight of sample i's class.
+    Targets are those of the sample loss. Of soft targets, the rectification uses the class with the largest share.
 
     Args:
-        sample_loss: Gives one value per sample and label, such as ``CrossEntropy()`` or ``Focal()``.
-        sizes: Number of classes of each label, or a LabelSpace.
-        weights: One weight per class, ``(K,)``. None is the plain mean.
+        sample_loss: Gives one value per sample and label, such as ``CrossEntropyLoss()`` or ``FocalLoss()``. Its
+            ``weight``, ``ignore_index`` and ``label_smoothing`` apply; its reductions do not.
+        sizes: Number of classes of each label: a list, one number, or a LabelSpace.
+        weights: One weight per class, ``(K,)``, in place of the sample loss's own. None is the plain mean.
         weights_from: Share of training after which the weights apply (deferred re-weighting, Cao et al. 2019). Before,
             all weights are 1. Call ``set_progress``.
         rectification: Options of the Class Rectification Loss. None leaves it out.
         alpha: Weight of the rectification from 0 to 1, one number or one per label.
         falling: Decrease this weight over training to 0, as half a cosine wave (the loss schedule of Wang et al. 2019,
             Dynamic Curriculum Learning). Call ``set_progress``.
-        rectify_from: Share of training after which the rectification starts. Before, its weight is 0.
+        rectify_from: Share of training after which the rectification starts. Before, its weight is 0. Call
+            ``set_progress``.
         pooled: Take one mean over the comparisons of all labels, in place of one mean per label. This reads
             the paper's ``|T|`` in another way: labels with many comparisons count more. Needs the sum over labels.
+        full_if_unmined: Give the sample loss its whole weight in a batch where a label has nothing to mine. The paper's
+            formula leaves it 1 - alpha there, which weakens training with small batches.
         memory: Rectify together with this many recent samples (see ``ClassRectificationLoss``). The sample loss sees
             only the batch.
         memory_age: Ignore samples seen more than this many batches ago.
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
-        gather: Under ``torch.distributed``, compute on the joined batch of all ranks.
+        reduction: ``"mean"`` over the samples; ``"sum"`` is that times their weight, for gradient accumulation. A
+            rectification is a mean over comparisons, so there is no value per sample.
+        gather: Under ``torch.distributed``, compute on the joined batch of all ranks. Only in training mode and with
+            gradients: then all ranks must call it.
         generator: Random generator of ``mining="random"``.
 
-    >>> from rectifier.losses import Focal
-    >>> objective = Objective(Focal(), [2], weights=torch.tensor([1.0, 9.0]), rectification=Design(), alpha=0.1)
+    >>> from rectifier.losses import FocalLoss
+    >>> objective = Objective(FocalLoss(), [2], weights=torch.tensor([1.0, 9.0]), rectification=Design(), alpha=0.1)
     >>> objective(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]))
     tensor(0.2060)
     """
 
     weights: Tensor | None
     alpha: Tensor
-    progress: Tensor
 
     def __init__(
         self,
@@ -89,51 +99,64 @@ class Objective(torch.nn.Module):
         falling: bool = False,
         rectify_from: float = 0.0,
         pooled: bool = False,
+        full_if_unmined: bool = False,
         memory: int = 0,
         memory_age: int | None = None,
         label_reduction: str = "sum",
+        reduction: str = "mean",
         gather: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        known, rectified, weighted = columns.as_sizes(sizes), rectification is not None, weights is not None
-        only_rectified = {"falling": falling, "rectify_from": rectify_from, "pooled": pooled, "memory": memory}
+        known, rectified = columns.as_sizes(sizes), rectification is not None
+        weights = sample_loss.weight if weights is None else weights
+        only_rectified = {
+            "falling": falling,
+            "rectify_from": rectify_from,
+            "pooled": pooled,
+            "full_if_unmined": full_if_unmined,
+            "memory": memory,
+        }
         alone = [option for option, given in only_rectified.items() if given and not rectified]
         check.raise_all(
             [
                 check.switch("falling", falling),
                 check.switch("pooled", pooled),
+                check.switch("full_if_unmined", full_if_unmined),
                 check.portion("weights_from", weights_from),
                 check.portion("rectify_from", rectify_from),
+                mean_or_sum("reduction", reduction),
                 check.that("alpha", alpha, "given together with rectification", alpha is not None or not rectified),
                 check.that("alpha", alpha, "None without rectification", alpha is None or rectified),
-                check.that("weights", weights, "given together with weights_from", weighted or not weights_from),
+                check.that(
+                    "weights", weights, "given together with weights_from", weights is not None or not weights_from
+                ),
                 *(check.that("rectification", None, f"given together with {option}", False) for option in alone),
             ]
         )
-        if weights is not None and (weights.shape != (sum(known),) or not bool((weights >= 0).all())):
-            check.fail("weights", f"{sum(known)} numbers of at least 0, one for each class", f"{weights.tolist()}")
+        if sample_loss.sizes is not None and columns.as_sizes(sample_loss.sizes) != known:
+            check.fail("sizes", f"those of the sample loss, {columns.as_sizes(sample_loss.sizes)}", known)
         self.sizes = columns.kept_sizes(sizes)
         self.sample_loss = sample_loss
         self.design = None if rectification is None else rectification.checked()
-        self.label_reduction = check_reduction(label_reduction)
+        self.label_reduction, self.reduction = check_reduction(label_reduction), reduction
         self.gather, self.generator = gather, generator
         self.weights_from, self.rectify_from = weights_from, rectify_from
-        self.falling, self.pooled = falling, pooled
+        self.falling, self.pooled, self.full_if_unmined = falling, pooled, full_if_unmined
         self.memory = make_memory(memory, self.sizes, memory_age)
-        self.register_buffer("weights", weights)
-        self.register_buffer("alpha", _alpha(0.0 if alpha is None else alpha, len(known)), persistent=alpha is not None)
-        self.register_buffer("progress", torch.zeros(()), persistent=False)
+        self.configure("weights", class_weight(weights, self.sizes))
+        self.configure("alpha", alpha_of_labels(0.0 if alpha is None else alpha, len(known)))
+        self._watch = MiningWatch()
 
-    def set_progress(self, share: float) -> None:
-        """Set the share of training that is done, from 0 to 1. It changes a tensor, which a captured step reads."""
-        check.raise_all([check.portion("progress", share)])
-        self.progress.fill_(share)
+    @property
+    def adjusts_prior(self) -> bool:
+        """Whether the loss already corrects for class frequencies, so that a prior rule would correct twice."""
+        return self.weights is not None or self.sample_loss.adjusts_prior
 
     def forward(
         self,
         logits: Tensor,
-        targets: Tensor,
+        targets: Any,
         features: Tensor | None = None,
         *,
         partner: Partner | None = None,
@@ -145,21 +168,35 @@ class Objective(torch.nn.Module):
         images count with their share. A label that one lacks belongs wholly to the other. The rectification uses the
         targets with the larger share.
         """
+        self.warn_if_untold(*self._schedules())
+        gather = self.gather and in_training(self)
         with no_autocast(logits):
             level = self.design.level if self.design else "class"
-            given = prepare(logits, targets, features, self.sizes, level, self.gather)
+            ignored = self.sample_loss.ignore_index
+            given = prepare(logits, targets, features, self.sizes, level, gather, ignored)
             sides = [Side(given.targets)]
             if partner is not None:
-                sides = both_sides(given, logits, partner, self.sizes, self.gather)
+                if given.soft is not None:
+                    check.fail("targets", "class indices together with partner", "probabilities")
+                sides = both_sides(given, logits, partner, self.sizes, gather)
+            self.count(given.targets)
             log_p = columns.log_softmax(given.logits, given.sizes)
-            base = per_label = self._mean_loss(given, log_p, sides)
-            mined, alpha = None, self._current_alpha()
+            chosen = None
             if self.design:
-                scores = log_p if self.design.scores == "log-probability" else log_p.exp()
-                rectified = (larger_side(sides), given.features, given.sizes, self.design)
-                mined = rectify(scores, *rectified, self.generator, self.gather, self.memory)
+                how = (given.sizes, self.design, self.generator, gather, self.memory)
+                chosen = plan(log_p, larger_side(sides), given.features, *how)
+            own, compared = self._read(log_p, given, sides, chosen)
+            base, weight = self._mean_loss(given, log_p, sides, own)
+            per_label, mined, alpha = base, None, self._current_alpha()
+            if chosen is not None and compared is not None:
+                mined = chosen.compare(compared)
+                if in_training(self) and self.memory is None:
+                    self._watch(mined.comparisons, alpha)
+                if self.full_if_unmined:
+                    alpha = torch.where(mined.comparisons > 0, alpha, 0)
                 mined = _pooled(mined) if self.pooled else mined
                 per_label = alpha * mined.loss + (1 - alpha) * base
+        per_label = per_label * weight if self.reduction == "sum" else per_label
         loss = reduce_labels(per_label, self.label_reduction)
         if not return_parts:
             return loss
@@ -168,28 +205,59 @@ class Objective(torch.nn.Module):
         parts = (base, logged.loss, alpha, logged.mined_classes, logged.comparisons)
         return LossParts(loss, *(part.detach() for part in parts))
 
-    def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side]) -> Tensor:
-        """Return ``(A,)``: the weighted mean over the samples that have the label, 0 where none has it."""
-        weights, totals, counts = self.weights, [], []
+    def count(self, targets: Tensor) -> None:
+        """Note the targets ``(N, A)`` of a batch, for losses that count classes."""
+        self.sample_loss.count(targets)
+
+    def _read(
+        self, log_p: Tensor, given: Inputs, sides: list[Side], chosen: Chosen | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the log-probabilities of the own classes ``(N, A)``, and those that the rectification compares.
+
+        They are read at once, because the gradient of each reading is as large as all logits. What is None, a loss
+        reads itself.
+        """
+        if chosen is None:
+            return None, None
+        if given.soft is not None or len(sides) > 1 or not self.sample_loss.of_probabilities:
+            return None, columns.take(log_p, [chosen.places])[0]
+        places = [columns.own_places(given.targets, given.sizes), chosen.places]
+        own, compared = columns.take(log_p, places)
+        return own.masked_fill(given.targets < 0, 0), compared
+
+    def _mean_loss(self, given: Inputs, log_p: Tensor, sides: list[Side], own: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return ``(A,)``: the weighted mean over the samples that have the label, 0 where none has it; and the weight
+        of these samples.
+        """
+        weights = self.weights
         if weights is not None:
             weights = torch.where(self.progress >= self.weights_from, weights.to(given.logits.dtype), 1)
+        scores, totals, counts = log_p if self.sample_loss.of_probabilities else given.logits, [], []
         for side in sides:  # one, or two for mixed images
-            counted = _counted(side, given.sizes, weights, given.logits.dtype)
-            if isinstance(self.sample_loss, ProbabilityLoss):
-                losses = self.sample_loss.of(log_p, side.targets, given.sizes)
-            else:
-                losses = self.sample_loss(given.logits, side.targets, given.sizes)
-            totals.append((counted * losses).sum(0))
-            counts.append(counted.sum(0))
+            found = self.sample_loss.weighted(scores, given._replace(targets=side.targets), weights, own)
+            share = scores.new_ones(()) if side.share is None else side.share
+            totals.append((share * found.losses).sum(0))
+            counts.append((share * found.weight).sum(0))
         total, count = (sum(parts[1:], parts[0]) for parts in (totals, counts))
-        return total / count.where(count > 0, 1)
+        return total / count.where(count > 0, 1), count
 
     def _current_alpha(self) -> Tensor:
-        alpha = self.alpha * (torch.cos(math.pi * self.progress) + 1) / 2 if self.falling else self.alpha
+        alpha = self.full_alpha()
+        alpha = alpha * (torch.cos(math.pi * self.progress) + 1) / 2 if self.falling else alpha
         return torch.where(self.progress >= self.rectify_from, alpha, 0) if self.rectify_from else alpha
 
+    def full_alpha(self) -> Tensor:
+        """Return the weight ``(A,)`` of the rectification without any schedule."""
+        return self.alpha
+
+    def _schedules(self) -> list[str]:
+        return [name for name in ("falling", "rectify_from", "weights_from") if getattr(self, name)]
+
     def extra_repr(self) -> str:
-        return self.design.described() if self.design else ""
+        own = [f"alpha={[round(a, 4) for a in self.alpha.tolist()]}", self.design.described()] if self.design else []
+        plain = {"weights_from": 0.0, "rectify_from": 0.0, "falling": False, "pooled": False, "full_if_unmined": False}
+        own += [f"{name}={getattr(self, name)!r}" for name, default in plain.items() if getattr(self, name) != default]
+        return ", ".join([*own, *filter(None, [described(self)])])
 
 
 def _pooled(mined: Rectification) -> Rectification:
@@ -198,17 +266,7 @@ def _pooled(mined: Rectification) -> Rectification:
     return mined._replace(loss=mined.loss * counts / counts.sum().clamp(min=1))
 
 
-def _counted(side: Side, sizes: tuple[int, ...], weights: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return ``(N, A)``: the weight of each sample under each label, 0 where the label is missing."""
-    if weights is None:
-        counted = (side.targets >= 0).to(dtype)
-    else:
-        own = columns.own_columns(side.targets, sizes)
-        counted = weights[own.clamp(min=0)].masked_fill(own < 0, 0)
-    return counted if side.share is None else counted * side.share
-
-
-def _alpha(alpha: float | Sequence[float] | Tensor, labels: int) -> Tensor:
+def alpha_of_labels(alpha: float | Sequence[float] | Tensor, labels: int) -> Tensor:
     try:
         given = torch.as_tensor(alpha, dtype=torch.float32).detach()
     except (TypeError, ValueError, RuntimeError):

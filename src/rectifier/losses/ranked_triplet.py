@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -12,13 +13,14 @@ from rectifier._base.distances import squared_distances, unit
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
 from rectifier.losses.crl import chunks
-from rectifier.losses.cross_entropy import CrossEntropy
-from rectifier.losses.inputs import Inputs, no_autocast, prepare
+from rectifier.losses.cross_entropy import CrossEntropyLoss
+from rectifier.losses.inputs import no_autocast, of_features, prepare, prepare_features
+from rectifier.losses.module import in_training
 from rectifier.losses.objective import LossParts
-from rectifier.losses.sample import label_means, reduce_labels
+from rectifier.losses.sample import Conventions, described, mean_or_sum, reduce_labels
 
 
-def ranking_loss(features: Tensor, targets: Tensor, margin: float = 0.2) -> Tensor:
+def ranking_loss(features: Tensor, targets: Any, margin: float = 0.2) -> Tensor:
     """Compute a triplet ranking loss over the joined features of all labels (after Huang et al. 2015), a scalar.
 
     DARN's positive is another picture of the same item. A data set without identities has none. In our reading an
@@ -35,7 +37,7 @@ def ranking_loss(features: Tensor, targets: Tensor, margin: float = 0.2) -> Tens
     tensor(1.2000)
     """
     check.raise_all([check.positive("margin", margin)])
-    known, canonical = Inputs.of_features(features, targets)
+    known, canonical = of_features(features, targets)
     with no_autocast(known):
         return ranked_triplets(known, canonical, margin)[0]
 
@@ -78,51 +80,76 @@ def _agreement(targets: Tensor, anchors: slice) -> Tensor:
 
 
 class RankedCrossEntropy(torch.nn.Module):
-    """Train with the cross-entropy of every label plus ``weight`` times the ``ranking_loss`` (DARN).
+    """Train with the cross-entropy of every label plus ``ranking_weight`` times the ``ranking_loss`` (DARN).
 
-    Called like every objective. In its parts, ``rectification`` is the ranking loss, the same for every label, and
-    ``comparisons`` the number of its triplets. ``alpha`` is 0, because the cross-entropy keeps its full weight.
+    Called like every objective. Without ``features``, samples are ranked by their logits. In its parts,
+    ``rectification`` is the ranking loss, the same for every label, and ``comparisons`` the number of its triplets.
+    ``alpha`` is 0, because the cross-entropy keeps its full weight.
 
-    The other arguments are those of ``ranking_loss`` and ``Objective``. ``label_reduction`` is that of the
-    cross-entropy, ``"sum"`` or ``"mean"``.
+    ``margin`` is that of ``ranking_loss``, ``gather`` that of ``Objective``. ``SampleLoss`` explains the other options,
+    which are those of the cross-entropy; its reductions are ``"mean"`` and ``"sum"``.
 
-    >>> objective = RankedCrossEntropy([2], weight=0.5)
+    >>> objective = RankedCrossEntropy([2], ranking_weight=0.5)
     >>> objective(torch.zeros(3, 2), torch.tensor([0, 0, 1]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
     tensor(1.2931)
     """
 
     def __init__(
         self,
-        sizes: Sizes,
-        weight: float = 1.0,
+        sizes: Sizes | None = None,
+        ranking_weight: float = 1.0,
         margin: float = 0.2,
         *,
-        label_reduction: str = "sum",
         gather: bool = False,
+        **conventions: Unpack[Conventions],
     ) -> None:
         super().__init__()
         check.raise_all(
             [
-                check.not_negative("weight", weight),
+                check.not_negative("ranking_weight", ranking_weight),
                 check.positive("margin", margin),
-                check.choice("label_reduction", label_reduction, ("sum", "mean")),
+                *(mean_or_sum(name, conventions.get(name, "sum")) for name in _REDUCTIONS),
             ]
         )
-        self.sizes = columns.kept_sizes(sizes)
-        self.weight, self.margin = weight, margin
-        self.label_reduction, self.gather = label_reduction, gather
+        self.cross_entropy = CrossEntropyLoss(sizes, **conventions)
+        self.sizes = self.cross_entropy.sizes
+        self.ranking_weight, self.margin, self.gather = ranking_weight, margin, gather
 
     def forward(
-        self, logits: Tensor, targets: Tensor, features: Tensor | None = None, *, return_parts: bool = False
+        self, logits: Tensor, targets: Any, features: Tensor | None = None, *, return_parts: bool = False
     ) -> Tensor | LossParts:
         """Return the loss, or with ``return_parts`` a ``LossParts`` from the same pass."""
+        entropy_of, gather = self.cross_entropy, self.gather and in_training(self)
         with no_autocast(logits):
-            given = prepare(logits, targets, features, self.sizes, "instance", self.gather)
+            given = prepare(logits, targets, None, self.sizes, "class", gather, entropy_of.ignore_index)
             log_p = columns.log_softmax(given.logits, given.sizes)
-            entropy = label_means(CrossEntropy().of(log_p, given.targets, given.sizes), given.targets)
-            ranking, triplets = ranked_triplets(given.compared, given.targets, self.margin)
-            loss = reduce_labels(entropy, self.label_reduction) + self.weight * ranking
+            found = entropy_of.weighted(log_p, given, entropy_of.weight)
+            entropy = found.means() if entropy_of.reduction == "mean" else found.losses.sum(0)
+            ranked = prepare_features(logits, targets, features, self.sizes, gather, entropy_of.ignore_index)
+            ranking, triplets = ranked_triplets(*ranked, self.margin)
+            loss = reduce_labels(entropy, entropy_of.label_reduction) + self.ranking_weight * ranking
         if not return_parts:
             return loss
         parts = LossParts.without_rectification(loss, entropy, triplets.expand(len(entropy)))
         return parts._replace(rectification=ranking.detach().expand_as(entropy))
+
+    def extra_repr(self) -> str:
+        return described(self, "ranking_weight", "margin")
+
+
+def ranked_cross_entropy(
+    logits: Tensor,
+    targets: Any,
+    features: Tensor | None = None,
+    *,
+    ranking_weight: float = 1.0,
+    margin: float = 0.2,
+    sizes: Sizes | None = None,
+    **conventions: Unpack[Conventions],
+) -> Tensor:
+    """Compute cross-entropy plus the ranking loss of a batch; see ``RankedCrossEntropy``."""
+    loss: Tensor = RankedCrossEntropy(sizes, ranking_weight, margin, **conventions)(logits, targets, features)
+    return loss
+
+
+_REDUCTIONS: tuple[Literal["reduction", "label_reduction"], ...] = ("reduction", "label_reduction")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,13 +12,14 @@ from rectifier._base import check
 from rectifier._base.distances import squared_distances, unit
 from rectifier.labels.columns import Sizes, kept_sizes
 from rectifier.losses.crl import chunks
-from rectifier.losses.inputs import Inputs, no_autocast, prepare
+from rectifier.losses.inputs import IGNORED, no_autocast, of_features, prepare_features
+from rectifier.losses.module import in_training
 from rectifier.losses.objective import LossParts
-from rectifier.losses.sample import check_reduction, reduce_labels
+from rectifier.losses.sample import check_reduction, described, mean_or_sum, reduce_labels
 
 
 def semi_hard_triplet_loss(
-    features: Tensor, targets: Tensor, margin: float = 0.2, *, label_reduction: str = "sum"
+    features: Tensor, targets: Any, margin: float = 0.2, *, label_reduction: str = "sum"
 ) -> Tensor:
     """Compute the triplet loss of a batch with semi-hard negatives (Schroff et al. 2015).
 
@@ -35,7 +37,7 @@ def semi_hard_triplet_loss(
     tensor(0.5000)
     """
     check.raise_all([check.positive("margin", margin)])
-    known, canonical = Inputs.of_features(features, targets)
+    known, canonical = of_features(features, targets)
     with no_autocast(known):
         loss, _ = semi_hard_triplets(known, canonical, margin)
     return reduce_labels(loss, check_reduction(label_reduction))
@@ -88,30 +90,57 @@ def _semi_hard(distances: Tensor, negative: Tensor) -> Tensor:
 class SemiHardTripletLoss(torch.nn.Module):
     """Train features alone, with ``semi_hard_triplet_loss``. Neighbours decide; the logits get the gradient 0.
 
-    Called like every objective, with its arguments. With ``gather``, pairs form in the joined batch of all ranks. In
-    its parts, ``base_loss`` is the triplet loss of each label and ``comparisons`` the number of its pairs.
+    Called like every objective: ``loss(logits, targets, features)``, or ``loss(features, targets)`` for a network that
+    only embeds. With ``gather``, pairs form in the joined batch of all ranks, in training mode. In its parts,
+    ``base_loss`` is the triplet loss of each label and ``comparisons`` the number of its pairs.
+
+    Args:
+        sizes: Number of classes of each label: a list, one number, or a LabelSpace. None takes the labels from the
+            targets.
+        margin: How much nearer a positive must be than a negative, as a squared distance.
+        ignore_index: This target is missing too. Negative targets always are.
+        reduction: ``"mean"`` over the pairs of a label, or ``"sum"``.
+        label_reduction: ``"sum"`` over labels, ``"mean"``, or ``"none"`` for ``(A,)``.
+        gather: Under ``torch.distributed``, compare in the joined batch of all ranks.
+
+    Of soft targets the class with the largest share counts. Class weights and label smoothing have no meaning for pairs
+    of samples.
 
     >>> objective = SemiHardTripletLoss([2], margin=2.5)
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> objective(torch.zeros(3, 2), torch.tensor([0, 0, 1]), features)
     tensor(0.5000)
+    >>> objective(features, torch.tensor([0, 0, 1]))
+    tensor(0.5000)
     """
 
     def __init__(
-        self, sizes: Sizes, margin: float = 0.2, *, label_reduction: str = "sum", gather: bool = False
+        self,
+        sizes: Sizes | None = None,
+        margin: float = 0.2,
+        *,
+        ignore_index: int = IGNORED,
+        reduction: str = "mean",
+        label_reduction: str = "sum",
+        gather: bool = False,
     ) -> None:
         super().__init__()
-        check.raise_all([check.positive("margin", margin)])
-        self.sizes = kept_sizes(sizes)
-        self.margin, self.gather = margin, gather
-        self.label_reduction = check_reduction(label_reduction)
+        check.raise_all([check.positive("margin", margin), mean_or_sum("reduction", reduction)])
+        self.sizes = None if sizes is None else kept_sizes(sizes)
+        self.margin, self.gather, self.ignore_index = margin, gather, ignore_index
+        self.reduction, self.label_reduction = reduction, check_reduction(label_reduction)
 
     def forward(
-        self, logits: Tensor, targets: Tensor, features: Tensor | None = None, *, return_parts: bool = False
+        self, logits: Tensor, targets: Any, features: Tensor | None = None, *, return_parts: bool = False
     ) -> Tensor | LossParts:
         """Return the loss, or with ``return_parts`` a ``LossParts`` whose rectification is 0."""
         with no_autocast(logits):
-            given = prepare(logits, targets, features, self.sizes, "instance", self.gather)
-            per_label, pairs = semi_hard_triplets(given.compared, given.targets, self.margin)
-            loss = reduce_labels(per_label, self.label_reduction) + (given.logits * 0).sum()
+            gather = self.gather and in_training(self)
+            compared, own = prepare_features(logits, targets, features, self.sizes, gather, self.ignore_index)
+            per_label, pairs = semi_hard_triplets(compared, own, self.margin)
+            reduced = per_label * pairs if self.reduction == "sum" else per_label
+            loss = reduce_labels(reduced, self.label_reduction) + (logits * 0).sum()
         return LossParts.without_rectification(loss, per_label, pairs) if return_parts else loss
+
+    def extra_repr(self) -> str:
+        return described(self, "margin")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier.labels.space import LabelSpace
-from rectifier.losses.cross_entropy import CrossEntropy
+from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.objective import Objective
 from rectifier.methods.catalogue import DEFERRED_FROM, find_method
 from rectifier.methods.method import Afterwards, Options
@@ -33,7 +33,7 @@ def build_objective(
     whole: torch.nn.Module | None = method.build("objective", options, counts, space, gather=gather)
     if whole is not None:
         return whole
-    loss = method.build("loss", options, list(counts), space) or CrossEntropy()
+    loss = method.build("loss", options, list(counts), space) or CrossEntropyLoss()
     weights, rectification = (method.build(slot, options, list(counts)) or {} for slot in ("weights", "rectification"))
     return Objective(loss, space, gather=gather, **weights, **rectification)
 
@@ -48,9 +48,9 @@ def build_sampler(
     options: Options | None = None,
     **common: Any,
 ) -> EpochSampler[Any]:
-    """Build the sampler of a method for training targets ``(N, A)``. ``common`` are seed, num_replicas and rank.
+    """Build the sampler of a method for training targets ``(N, A)``. ``batch_size`` is that of one process.
 
-    ``batch_size`` is that of one process.
+    ``common`` are the options of every sampler, such as seed, num_replicas and rank.
 
     >>> space = LabelSpace.from_names({"kind": ["cat", "dog"]})
     >>> len(build_sampler("over-sampling", torch.tensor([[0], [0], [0], [1]]), space))

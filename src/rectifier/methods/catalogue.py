@@ -16,12 +16,13 @@ from rectifier.data.mixing import Mixup, Remix
 from rectifier.labels.imbalance import loss_weight
 from rectifier.labels.space import LabelSpace
 from rectifier.losses import (
-    LDAM,
     LMLE,
-    Asymmetric,
+    AsymmetricLoss,
+    BalancedSoftmaxLoss,
     Design,
-    Focal,
-    LogitAdjusted,
+    FocalLoss,
+    LDAMLoss,
+    LogitAdjustedLoss,
     RankedCrossEntropy,
     SemiHardTripletLoss,
     cost_weights,
@@ -52,7 +53,7 @@ def _rectification(**fixed: Any) -> Part:
     return Part(build, tuple(name for name in _CRL_OPTIONS if name not in fixed))
 
 
-_OBJECTIVES_OWN = ("falling", "rectify_from", "pooled", "memory", "memory_age")
+_OBJECTIVES_OWN = ("falling", "rectify_from", "pooled", "full_if_unmined", "memory", "memory_age")
 _CRL_OPTIONS = ("eta", "alpha", *Design._fields, *_OBJECTIVES_OWN)
 _CRL = "Dong, Gong, Zhu: Imbalanced deep learning by minority class incremental rectification, 2019"
 _DRUMMOND = "Drummond, Holte: C4.5, class imbalance, and cost sensitivity, 2003"
@@ -112,8 +113,8 @@ _DEFERRED = Part(
     },
     ("beta", "weights_from"),
 )
-_MARGINS = Part(lambda counts, space, **options: LDAM(counts, **options), ("largest",))
-_ADJUSTED = Part(lambda counts, space, **options: LogitAdjusted(counts, **options), ("tau",))
+_MARGINS = Part(lambda counts, space, **options: LDAMLoss(counts, **options), ("largest",))
+_ADJUSTED = Part(lambda counts, space, **options: LogitAdjustedLoss(counts, **options), ("tau",), adjusts_prior=True)
 
 METHODS: dict[str, Method] = {
     "ce": Method("cross-entropy"),
@@ -161,7 +162,9 @@ METHODS: dict[str, Method] = {
         "cross-entropy plus a triplet ranking of samples by shared labels (from DARN)",
         "Huang et al.: Cross-domain image retrieval with a dual attribute-aware ranking network, 2015",
         objective=Part(
-            lambda counts, space, gather, **options: RankedCrossEntropy(space, gather=gather, **options),
+            lambda counts, space, gather, weight=1.0, **options: RankedCrossEntropy(
+                space, weight, gather=gather, **options
+            ),
             ("weight", "margin"),
         ),
     ),
@@ -173,7 +176,7 @@ METHODS: dict[str, Method] = {
     "focal": Method(
         "reduce the loss of easy samples",
         "Lin et al.: Focal loss for dense object detection, 2017",
-        loss=Part(lambda counts, space, **options: Focal(**options), ("gamma",)),
+        loss=Part(lambda counts, space, **options: FocalLoss(**options), ("gamma",)),
     ),
     "class-balanced": Method("weight classes by their effective number of samples", _CUI, weights=_EFFECTIVE),
     "drw": Method("weight classes by effective number in the last fifth of training", _LDAM, weights=_DEFERRED),
@@ -190,7 +193,7 @@ METHODS: dict[str, Method] = {
     "balanced-softmax": Method(
         "add the log class prior to the logits in training",
         "Ren et al.: Balanced meta-softmax for long-tailed visual recognition, 2020",
-        loss=Part(lambda counts, space: LogitAdjusted(counts)),
+        loss=Part(lambda counts, space: BalancedSoftmaxLoss(counts), adjusts_prior=True),
     ),
     "logit-adjustment": Method("add tau times the log class prior to the logits in training", _MENON, loss=_ADJUSTED),
     "posthoc-logit-adjustment": Method(
@@ -202,7 +205,9 @@ METHODS: dict[str, Method] = {
         "reduce the loss of easy negatives, for labels of two classes",
         "Ridnik et al.: Asymmetric loss for multi-label classification, 2021",
         loss=Part(
-            lambda counts, space, **options: Asymmetric(space.sizes, **options), ("positive", "negative", "shift")
+            lambda counts, space, **options: AsymmetricLoss(sizes=space, **options),
+            ("positive", "negative", "shift"),
+            adjusts_prior=True,
         ),
     ),
     "class-balanced-sampling": Method(

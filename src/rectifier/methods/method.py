@@ -18,6 +18,7 @@ class Part:
 
     build: Callable[..., Any]
     options: tuple[str, ...] = ()
+    adjusts_prior: bool = False  #: a loss that corrects for class frequencies
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,17 @@ class Method:
     @property
     def parts(self) -> dict[str, Part]:
         return {slot: part for slot, part in self.filled.items() if isinstance(part, Part)}
+
+    @property
+    def balances_training(self) -> bool:
+        """Whether the network is trained as if classes were more equally frequent: by loss, weights or sampler."""
+        by_loss = self.loss is not None and self.loss.adjusts_prior
+        return by_loss or self.weights is not None or self.sampler is not None
+
+    @property
+    def moves_threshold(self) -> bool:
+        """Whether the finished classifier already corrects for class frequencies, so that no rule may do so again."""
+        return self.balances_training or self.afterwards is not None
 
     def build(self, slot: str, given: Options, *arguments: Any, **more: Any) -> Any:
         """Build the content of a slot, with those of the given options that belong to it. An empty slot gives None."""

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from rectifier._base import check
+from rectifier._base import check, imports
 from rectifier.labels.columns import Sizes
 from rectifier.networks.network import Network
 from rectifier.networks.options import Shape, Widths, check_options, image_shape
@@ -81,9 +81,11 @@ class GreyAsColour(nn.Module):
 def _installed(library: str) -> Any:
     try:
         return import_module(library)
+    except ModuleNotFoundError as error:
+        raise imports.with_extra(error, f"A network of {library}") from None
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision for another torch
-        problem = check.sentence(library, "installed, in a version that fits this torch", f"{error}")
-        raise ImportError(f"{problem} Install it with: pip install {library}") from error
+        problem = check.sentence(library, "built for this torch", f"{error}")
+        raise ImportError(f"{problem} Install torch and torchvision from the same source.") from error
 
 
 def _features(name: str, trunk: nn.Module, shape: Shape) -> int:

@@ -68,7 +68,7 @@ class MultiLabelHead(nn.Module):
         check_options(0, dropout, classifier, *own)
         self.sizes = columns.as_sizes(sizes)
         if not self.sizes:
-            raise TypeError(check.sentence("sizes", "a list of integers or a LabelSpace", repr(sizes)))
+            raise TypeError(check.sentence("sizes", "a positive integer, a list of them, or a LabelSpace", repr(sizes)))
         self.dropout = nn.Dropout(dropout)
         labels, widths = len(self.sizes), as_widths(hidden)
         # The first layers of all branches read the same input, so they are rows of one matrix.

@@ -20,15 +20,16 @@ LABELS = 12
 """The view lists this many labels, those with the lowest class-balanced accuracy, unless all are requested."""
 
 
-def view(rows: DataFrame, part: str = "test", *, every: bool = False) -> RenderableType:
+def view(rows: DataFrame, part: str = "test", *, every: bool = False, note: str | None = None) -> RenderableType:
     """Return the metrics of one part, from the rows of a run, as something that rich prints.
 
-    ``every`` lists all labels, or all classes if there is one label.
+    ``every`` lists all labels, or all classes if there is one label. ``note`` is a sentence for the end.
     """
     own = rows[rows["part"] == part]
     head = Text(f"Metrics on {part} (%) under each decision rule", "bold")
     chosen = f"Validation prefers the rule {preferred_rule(rows)}. rectifier predict uses it by default."
-    return Group(head, _overall(own), "", *_details(own, every), Text(f"\n{chosen}", "dim"))
+    end = "\n".join(["", *filter(None, [note]), chosen])
+    return Group(head, _overall(own), "", *_details(own, every), Text(end, "dim"))
 
 
 def _by_rule(rows: DataFrame, key: str) -> DataFrame:

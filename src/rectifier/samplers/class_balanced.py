@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.samplers.base import Common, EpochSampler
-from rectifier.samplers.class_members import present_classes
+from rectifier.samplers.class_members import Targets, present_classes
 
 
 class ClassBalancedSampler(EpochSampler[int]):
@@ -26,7 +26,7 @@ class ClassBalancedSampler(EpochSampler[int]):
     """
 
     def __init__(
-        self, targets: Tensor, sizes: Sizes | None = None, *, samples: int | None = None, **common: Unpack[Common]
+        self, targets: Targets, sizes: Sizes | None = None, *, samples: int | None = None, **common: Unpack[Common]
     ) -> None:
         self._present = present_classes(targets, sizes)
         self._members = self._present.members()
@@ -73,7 +73,7 @@ class ProgressiveSampler(ClassBalancedSampler):
 
     def __init__(
         self,
-        targets: Tensor,
+        targets: Targets,
         sizes: Sizes | None = None,
         *,
         epochs: int,

@@ -11,11 +11,12 @@ from torch import Generator, Tensor
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
-from rectifier.samplers.base import Common, EpochSampler
-from rectifier.samplers.class_members import present_classes
+from rectifier.samplers.base import Common
+from rectifier.samplers.batches import EpochBatchSampler
+from rectifier.samplers.class_members import Targets, present_classes
 
 
-class ClassBatchSampler(EpochSampler[list[int]]):
+class ClassBatchSampler(EpochBatchSampler):
     """Batches that each hold at least ``samples`` samples of each of ``classes`` different classes.
 
     For ``DataLoader(batch_sampler=...)``. With several labels a class is a (label, class) pair, and one sample may
@@ -35,7 +36,7 @@ class ClassBatchSampler(EpochSampler[list[int]]):
 
     def __init__(
         self,
-        targets: Tensor,
+        targets: Targets,
         sizes: Sizes | None = None,
         *,
         classes: int,

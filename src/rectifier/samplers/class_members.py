@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import class_counts
+from rectifier.labels.counts import class_counts
+
+Targets = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+"""The class of each sample: ``(N,)`` of one label or ``(N, A)``, negative where missing."""
 
 
 class PresentClasses(NamedTuple):
@@ -40,15 +45,21 @@ class PresentClasses(NamedTuple):
         return weights / columns.sum_by_label(weights, self.sizes, self.label)[self.label]
 
 
-def present_classes(targets: Tensor, sizes: Sizes | None) -> PresentClasses:
-    on_cpu = targets.cpu() if isinstance(targets, Tensor) else targets
-    by_label = class_counts(on_cpu, sizes)
+def present_classes(targets: Targets, sizes: Sizes | None) -> PresentClasses:
+    known, by_label = checked_targets(targets, sizes)
     resolved = tuple(map(len, by_label))
     counts = torch.cat(by_label)
     present = counts > 0
-    if not present.any():
-        check.fail("targets", "of at least one sample with a label", f"{len(targets)} samples without")
-    own = columns.own_columns(check.targets(on_cpu, len(resolved)), resolved)
+    own = columns.own_columns(known, resolved)
     numbered = torch.where(own >= 0, (present.cumsum(0) - 1)[own], present.sum())
     label = columns.label_of_column(resolved, counts.device)
     return PresentClasses(numbered, counts[present], label[present], resolved)
+
+
+def checked_targets(targets: Targets, sizes: Sizes | None) -> tuple[Tensor, list[Tensor]]:
+    """Return targets in any form as a tensor ``(N, A)`` on the CPU, and the counts of each label's classes."""
+    on_cpu = check.as_tensor("targets", targets).cpu()
+    by_label = class_counts(on_cpu, sizes)
+    if not torch.cat(by_label).any():
+        check.fail("targets", "of at least one sample with a label", f"{len(on_cpu)} samples without")
+    return check.targets(on_cpu, len(by_label)), by_label

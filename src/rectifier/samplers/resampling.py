@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.samplers.base import Common, EpochSampler
-from rectifier.samplers.class_members import present_classes
+from rectifier.samplers.class_members import Targets, present_classes
 
 
 class _Replicator(EpochSampler[int]):
@@ -25,7 +25,7 @@ class _Replicator(EpochSampler[int]):
     _unlabelled: float
 
     def __init__(
-        self, targets: Tensor, sizes: Sizes | None = None, *, combine: str = "mean", **common: Unpack[Common]
+        self, targets: Targets, sizes: Sizes | None = None, *, combine: str = "mean", **common: Unpack[Common]
     ) -> None:
         self.combine = combine
         present = present_classes(targets, sizes)

@@ -22,7 +22,7 @@ from rectifier.data.dataset import PARTS, ImageData
 from rectifier.data.loader import Loader
 from rectifier.evaluation.by_features import DECISIONS
 from rectifier.evaluation.by_features.hog import hog_features
-from rectifier.evaluation.rules.calibration import TemperatureScaling
+from rectifier.evaluation.rules import TemperatureScaling
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import find_method
@@ -126,7 +126,7 @@ def predict_images(
     named = find_images(images, root, run.config.data_options.get("image"))
     height, width, channels = run.data["shape"]
     files = FilesOnDemand(tuple(path for _, path in named), (height, width, channels), run.data["fit"])
-    calibration = TemperatureScaling.from_dict(rules["calibration"]) if calibrated else None
+    calibration = TemperatureScaling(**rules["calibration"]) if calibrated else None
     offsets, found = torch.tensor(rules["offsets"][name]), []
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
     precision = "32" if on_cpu and run.config.precision == "16" else run.config.precision  # a CPU has no float16

@@ -92,9 +92,7 @@ def retrain_classifiers(fabric: Fabric, jobs: Sequence[Job]) -> tuple[list[Job],
 def _second_stage(fabric: Fabric, job: Job) -> Job:
     """Return the job of the second training of a job's classifier."""
     asked, config, network = job.afterwards, job.config, cast(Any, job.network)
-    # All classes are equally frequent, so the choice of the epoch must not correct for a prior.
-    select = "argmax" if config.select == "prior" else config.select
-    changed = replace(config, epochs=asked.epochs, select=select, warmup=0.0, patience=None)
+    changed = replace(config, epochs=asked.epochs, warmup=0.0, patience=None)
     changed = replace(changed, method="class-balanced-sampling", method_options={})
     second = replace(
         job,
@@ -121,7 +119,9 @@ def make_course(fabric: Fabric, job: Job, held_out: Iterable[Batch], profile: bo
 
     validation = None
     if job.method.decision is None or job.method.objective is None:  # else the logits mean nothing during training
-        offsets = prior_offsets(job.counts) if job.config.select == "prior" else torch.zeros(data.space.columns)
+        # The epoch is chosen under the rule that will be used, which never corrects for the prior a second time.
+        corrected = job.config.select == "prior" and not job.method.balances_training
+        offsets = prior_offsets(job.counts) if corrected else torch.zeros(data.space.columns)
         captured = is_captured(fabric, options)
         validation = Validation(fabric, job.network, held_out, data.space.sizes, offsets, captured)
     return Course(

@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from rectifier import imbalance_ratio
 from rectifier.data.dataset import PARTS
 from rectifier.data.readers.digits import digits
+from rectifier.labels import imbalance_ratio
 
 
 def test_as_they_are() -> None:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rectifier import imbalance_ratio
 from rectifier.data.dataset import PARTS, ImageData
 from rectifier.data.readers import shapes as module
 from rectifier.data.readers.shapes import ATTRIBUTES, draw, long_tail, shapes
+from rectifier.labels import imbalance_ratio
 
 NAMES = list(ATTRIBUTES)
 FEW: dict[str, Any] = {"samples": 200, "ratio": 5, "size": 16}

@@ -13,8 +13,8 @@ from helpers.cases import DESIGNS, capture, make_batch
 from rectifier import ClassRectificationLoss, RectifiedCrossEntropy, class_rectification_loss
 from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.memory import Memory
-from rectifier.losses.cross_entropy import CrossEntropy
-from rectifier.losses.focal import Focal
+from rectifier.losses.cross_entropy import CrossEntropyLoss
+from rectifier.losses.focal import FocalLoss
 from rectifier.losses.objective import Objective
 
 LAYOUTS = {"one": [5], "forty": [2] * 40, "mixed": [2, 7, 3]}
@@ -105,14 +105,14 @@ def test_a_class_that_each_batch_shows_once_is_mined_with_a_memory_alone() -> No
     targets = torch.tensor([0] * 9 + [1])
     found = {}
     for memory in (0, 20):
-        objective = Objective(CrossEntropy(), [2], rectification=Design(), alpha=0.5, memory=memory)
+        objective = Objective(CrossEntropyLoss(), [2], rectification=Design(), alpha=0.5, memory=memory)
         found[memory] = [int(objective(torch.randn(10, 2), targets, return_parts=True).mined_classes) for _ in range(3)]
     assert found == {0: [0, 0, 0], 20: [0, 1, 1]}
 
 
 @pytest.mark.parametrize("level", ["class", "instance"])
 def test_gradients_go_to_the_batch_alone(level: str) -> None:
-    objective = Objective(Focal(), SIZES, rectification=Design(level=level), alpha=1.0, memory=40)
+    objective = Objective(FocalLoss(), SIZES, rectification=Design(level=level), alpha=1.0, memory=40)
     first, second = (make_batch(SIZES, 20, seed, dtype=torch.float32) for seed in range(2))
     leaves = [tensor.requires_grad_() for batch in (first, second) for tensor in (batch.logits, batch.features)]
     objective(*first[:3])
@@ -125,7 +125,7 @@ def test_gradients_go_to_the_batch_alone(level: str) -> None:
 
 def test_the_base_loss_is_of_the_batch_alone() -> None:
     plain, remembering = (
-        Objective(Focal(), SIZES, rectification=Design(kappa=3), alpha=0.5, memory=memory) for memory in (0, 30)
+        Objective(FocalLoss(), SIZES, rectification=Design(kappa=3), alpha=0.5, memory=memory) for memory in (0, 30)
     )
     for seed in range(3):
         batch = make_batch(SIZES, 20, seed, missing=0.2)
@@ -137,7 +137,7 @@ def test_the_base_loss_is_of_the_batch_alone() -> None:
 
 
 def test_of_mixed_images_the_larger_side_is_remembered() -> None:
-    objective = Objective(CrossEntropy(), [3], rectification=Design(), alpha=0.5, memory=4)
+    objective = Objective(CrossEntropyLoss(), [3], rectification=Design(), alpha=0.5, memory=4)
     first, second = torch.tensor([[0], [1], [2], [-1]]), torch.tensor([[1], [2], [0], [1]])
     objective(torch.zeros(4, 3), first, partner=(second, torch.tensor([0.9, 0.1, 0.5, 0.7])))
     assert (objective.memory.classes[:, 0] - 1).tolist() == [0, 2, 2, 1]  # type: ignore[union-attr,operator]
@@ -162,7 +162,7 @@ def test_in_evaluation_nothing_is_remembered() -> None:
 @pytest.mark.parametrize("level", ["class", "instance"])
 def test_a_loaded_state_goes_on_exactly(level: str) -> None:
     def build() -> Objective:
-        return Objective(Focal(), SIZES, rectification=Design(level=level), alpha=0.5, memory=25, memory_age=2)
+        return Objective(FocalLoss(), SIZES, rectification=Design(level=level), alpha=0.5, memory=25, memory_age=2)
 
     batches = [make_batch(SIZES, 10, seed, dtype=torch.float32) for seed in range(6)]
     through, resumed = build(), build()
@@ -176,7 +176,7 @@ def test_a_loaded_state_goes_on_exactly(level: str) -> None:
         assert fresh(*batch[:3]) != expected or batch is batches[5]  # by then it has seen as much
     torch.testing.assert_close(resumed.state_dict(), through.state_dict(), atol=0, rtol=0)
     wanted = {"memory.scores", "memory.classes", "memory.ages", "memory.place"}
-    assert wanted < set(through.state_dict())
+    assert wanted <= set(through.state_dict())
     assert ("memory.features" in through.state_dict()) == (level == "instance")
 
 
@@ -202,7 +202,7 @@ def test_no_memory_is_as_before(level: str, comparison: str) -> None:
     counts = [torch.arange(size) + 1 for size in SIZES]
     with_option, without = RectifiedCrossEntropy(counts, memory=0, **options), RectifiedCrossEntropy(counts, **options)
     assert with_option(*batch[:3]) == without(*batch[:3])
-    assert set(with_option.state_dict()) == {"alpha", "class_counts"}
+    assert not with_option.state_dict()
 
 
 def test_it_takes_the_bytes_it_says() -> None:
@@ -238,7 +238,7 @@ def test_nothing_to_compare_is_zero_with_a_gradient(level: str) -> None:
 def test_it_is_one_graph(level: str, prepared: bool) -> None:
     torch._dynamo.reset()
     plain, compiled = (
-        Objective(Focal(), SIZES, rectification=Design(level=level, kappa=3), alpha=0.5, memory=25, memory_age=2)
+        Objective(FocalLoss(), SIZES, rectification=Design(level=level, kappa=3), alpha=0.5, memory=25, memory_age=2)
         for _ in range(2)
     )
     graph = torch.compile(compiled, fullgraph=True, backend="eager")
@@ -259,7 +259,7 @@ def test_it_is_one_graph(level: str, prepared: bool) -> None:
 def test_a_captured_memory_remembers_and_waits_for_nothing(level: str) -> None:
     def build() -> Objective:
         return Objective(
-            Focal(), SIZES, rectification=Design(level=level, kappa=4), alpha=0.5, memory=50, memory_age=2
+            FocalLoss(), SIZES, rectification=Design(level=level, kappa=4), alpha=0.5, memory=50, memory_age=2
         ).cuda()
 
     captured_objective, objective = build(), build()
@@ -296,7 +296,7 @@ def test_a_captured_memory_remembers_and_waits_for_nothing(level: str) -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda **o: Objective(CrossEntropy(), [2], rectification=Design(), alpha=0.5, **o),
+        lambda **o: Objective(CrossEntropyLoss(), [2], rectification=Design(), alpha=0.5, **o),
         lambda **o: RectifiedCrossEntropy(torch.tensor([9, 1]), **o),
         lambda **o: ClassRectificationLoss(sizes=[2], **o),
     ],
@@ -319,7 +319,7 @@ def test_what_a_memory_needs() -> None:
     with pytest.raises(ValueError, match=r"sizes to be given together with memory, .*but got None"):
         ClassRectificationLoss(memory=10)
     with pytest.raises(ValueError, match="rectification to be given together with memory, but got None"):
-        Objective(CrossEntropy(), [2], memory=10)
+        Objective(CrossEntropyLoss(), [2], memory=10)
     loss = ClassRectificationLoss("instance", sizes=[2], memory=10)
     loss(torch.zeros(4, 2), torch.arange(4) % 2, torch.zeros(4, 3))
     with pytest.raises(ValueError, match=r"features to be \(3,\) for each sample, as in memory, but got \(5,\)"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+from dataclasses import replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -67,6 +68,17 @@ def test_every_group_stands_under_every_rule(kind: str) -> None:
             assert percent(estimate) in text
         for difference in result["differences"].values():
             assert percent(difference, signed=True) in text
+
+
+def test_the_page_says_where_prior_adds_nothing(tmp_path: Path) -> None:
+    entries = [
+        replace(entry, unused_prior=entry.settings["method"] == "over-sampling") for entry in make_entries("digits")
+    ]
+    noted, note = compare_entries(entries), "The rule prior adds nothing for over-sampling: "
+    for comparison in (noted, made("digits")):
+        write_tables(comparison, tmp_path)
+        texts = " ".join(" ".join(show(comparison)).split()), (tmp_path / "comparison.md").read_text()
+        assert all((note in text) == (comparison is noted) for text in texts)
 
 
 def test_the_view_leads_with_the_conclusion() -> None:

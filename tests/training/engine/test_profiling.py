@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 
-from rectifier import Loader, open_data
+from rectifier.data import Loader, open_data
 from rectifier.methods import build_objective
 from rectifier.networks.registry import build_network
 from rectifier.training import train

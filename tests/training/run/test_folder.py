@@ -13,8 +13,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from rectifier import ImageData, LabelSpace
+from rectifier import LabelSpace
 from rectifier._base import files
+from rectifier.data import ImageData
 from rectifier.data.dataset import PARTS, ImageArray, ImageFiles
 from rectifier.data.normalise import Normalisation
 from rectifier.training.config import Config

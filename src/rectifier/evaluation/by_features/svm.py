@@ -12,7 +12,7 @@ from rectifier._base import check, console
 from rectifier._base.distances import widest
 from rectifier.evaluation.by_features.decision import NEVER, Decision, FitData
 from rectifier.labels import columns
-from rectifier.labels.imbalance import column_counts
+from rectifier.labels.counts import column_counts
 from rectifier.labels.space import LabelSpace
 
 _NUMBERS = 2**22  # entries of a matrix (samples, machines); about ten such matrices need 300 megabytes

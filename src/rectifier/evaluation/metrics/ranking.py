@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rectifier.labels import columns
-from rectifier.labels.imbalance import column_counts
+from rectifier.labels.counts import column_counts
 
 
 def average_precision(scores: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:

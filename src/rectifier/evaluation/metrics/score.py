@@ -18,7 +18,7 @@ from rectifier.evaluation.metrics.ranking import (
     top_k_sensitivity,
 )
 from rectifier.labels import columns
-from rectifier.labels.imbalance import column_counts
+from rectifier.labels.counts import column_counts
 from rectifier.labels.space import LabelSpace
 
 MANY, FEW = 100, 20

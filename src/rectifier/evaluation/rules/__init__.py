@@ -1,8 +1,20 @@
-"""Decision rules: numbers added to the logits, and temperatures that scale them, fitted on validation."""
+"""Decision rules: modules between a trained model and its decision, fitted on validation."""
 
-from rectifier.evaluation.rules.calibration import TemperatureScaling
-from rectifier.evaluation.rules.prior import LogitAdjustment, prior_offsets
-from rectifier.evaluation.rules.thresholds import ThresholdAdjustment
-from rectifier.evaluation.rules.tuning import tuned_offsets
+from rectifier.evaluation.rules.calibration import TemperatureScaling, VectorScaling
+from rectifier.evaluation.rules.prior import PriorRule, adjusts_prior, prior_offsets
+from rectifier.evaluation.rules.rule import Rule
+from rectifier.evaluation.rules.thresholds import ThresholdAdjustment, adjustment_offsets
+from rectifier.evaluation.rules.tuning import TunedThresholds, tuned_offsets
 
-__all__ = ["LogitAdjustment", "TemperatureScaling", "ThresholdAdjustment", "prior_offsets", "tuned_offsets"]
+__all__ = [
+    "PriorRule",
+    "Rule",
+    "TemperatureScaling",
+    "ThresholdAdjustment",
+    "TunedThresholds",
+    "VectorScaling",
+    "adjustment_offsets",
+    "adjusts_prior",
+    "prior_offsets",
+    "tuned_offsets",
+]

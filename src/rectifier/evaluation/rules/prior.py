@@ -2,76 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from rectifier._base import check
-from rectifier.evaluation.metrics import class_balanced_accuracy
+from rectifier.evaluation.rules.rule import CountRule
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import Counts, log_prior
+from rectifier.labels.counts import Counts
+from rectifier.labels.imbalance import log_prior
 
 TAUS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
-"""The values of tau that logit adjustment tries."""
+"""The values of tau that ``PriorRule.fit`` tries."""
 
 
-def prior_offsets(counts: Counts, tau: float = 1.0) -> Tensor:
+def prior_offsets(class_counts: Counts, tau: float = 1.0) -> Tensor:
     """Return ``-tau * log(prior)`` of every class, ``(K,)``. Add it to the logits to take the prior off.
 
-    ``counts`` are those of the training split. A class without a training sample has the prior of half a sample.
+    ``class_counts`` are those of the training split. A class without a training sample has the prior of half a sample.
 
-    >>> import torch
-    >>> prior_offsets(torch.tensor([90, 10])).exp().round(decimals=2)
+    >>> prior_offsets([90, 10]).exp().round(decimals=2)
     tensor([ 1.1100, 10.0000])
     """
-    return (-tau * log_prior(counts)).float()
+    return (-tau * log_prior(class_counts)).float()
 
 
-@dataclass(frozen=True)
-class LogitAdjustment:
-    """Post-hoc logit adjustment (Menon et al. 2021): take tau times the log prior off; validation chooses tau.
+def adjusts_prior(loss: object) -> bool:
+    """Say whether a loss corrects for class frequencies during training.
 
-    >>> import torch
-    >>> logits, targets = torch.tensor([[1.0, 0.5], [1.0, -2.0], [1.0, 0.4]]), torch.tensor([1, 0, 1])
-    >>> LogitAdjustment.fit(logits, targets, counts=torch.tensor([90, 10])).tau
-    0.5
+    It does if it, or a part of it, has ``adjusts_prior = True``, or is a loss of PyTorch with class weights.
     """
 
-    tau: float
-    offsets: Tensor
+    def corrects(part: object) -> bool:
+        if isinstance(part, nn.CrossEntropyLoss | nn.NLLLoss):
+            return part.weight is not None
+        return getattr(part, "adjusts_prior", False) is True
 
-    @classmethod
-    def fit(
-        cls,
-        logits: Tensor,
-        targets: Tensor,
-        sizes: Sizes | None = None,
+    return any(map(corrects, loss.modules() if isinstance(loss, nn.Module) else [loss]))
+
+
+class PriorRule(CountRule):
+    """Subtract tau times the log prior from the logits: post-hoc logit adjustment (Menon et al. 2021).
+
+    A model trained with plain cross-entropy on imbalanced data prefers frequent classes. This rule decides as if all
+    classes were equally frequent. It needs no fit: tau = 1 follows from Bayes' rule. ``fit`` chooses tau on validation.
+
+    Args:
+        class_counts: Training samples of each class: a list or 1-d tensor for one label, a list of them for several.
+        tau: Strength of the correction. 0 changes nothing.
+        sizes: A LabelSpace, so that errors name the label. Its sizes must agree with the counts.
+        loss: The loss of the training. One that corrects for the prior itself is refused: two corrections are too much.
+        taus: The values that ``fit`` chooses from, by class-balanced accuracy; the first wins a tie.
+
+    >>> rule = PriorRule([90, 10])
+    >>> rule.decide([[1.0, 0.0], [3.0, 0.0]])
+    [1, 0]
+    >>> rule.fit([[1.0, 0.5], [1.0, -2.0], [1.0, 0.4]], [1, 0, 1])
+    PriorRule(sizes=[2], offsets=[0.05268, 1.151], tau=0.5)
+    """
+
+    tau: Tensor
+
+    def __init__(
+        self,
+        class_counts: Counts,
+        tau: float = 1.0,
         *,
-        counts: Counts,
+        sizes: Sizes | None = None,
+        loss: object = None,
         taus: Sequence[float] = TAUS,
-    ) -> LogitAdjustment:
-        """Choose the tau with the best class-balanced accuracy on validation; the first wins a tie.
+    ) -> None:
+        if adjusts_prior(loss):
+            wanted = "one that does not correct for the class prior: this rule would correct a second time"
+            check.fail("loss", wanted, type(loss).__name__)
+        super().__init__(class_counts, sizes, "tau", tau, taus)
 
-        ``logits`` and ``targets`` are those of validation, ``counts`` those of training.
-        """
-        tau = best_on_validation("taus", taus, lambda tau: prior_offsets(counts, tau), logits, targets, sizes)
-        return cls(tau, prior_offsets(counts, tau))
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        """Return adjusted logits."""
-        return logits + self.offsets.to(logits)
-
-
-def best_on_validation(
-    name: str,
-    values: Sequence[float],
-    offsets: Callable[[float], Tensor],
-    logits: Tensor,
-    targets: Tensor,
-    sizes: Sizes | None,
-) -> float:
-    """Return the value whose offsets give the best class-balanced accuracy; the first wins a tie."""
-    if not values:
-        check.fail(name, "a list of at least one number", "an empty one")
-    return max(values, key=lambda v: float(class_balanced_accuracy(logits + offsets(v).to(logits), targets, sizes)))
+    def offsets_at(self, value: float) -> Tensor:
+        return prior_offsets(self.class_counts, value)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from rectifier.evaluation.rules.prior import best_on_validation
+from rectifier.evaluation.rules.rule import CountRule
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import Counts, as_count_list
+from rectifier.labels.counts import Counts, as_count_list
 
-STRENGTHS = (1, 2, 3, 4, 5)
-"""The values of T that the paper tries."""
+PAPER_STRENGTHS = (1, 2, 3, 4, 5)
+"""The values of T that the paper tries. All of them can be worse than the plain argmax."""
+
+STRENGTHS = (0, *PAPER_STRENGTHS)
+"""The values that ``ThresholdAdjustment.fit`` tries: with 0, the plain argmax, it never loses on its own data."""
 
 
-def adjustment_offsets(counts: Counts, strength: float) -> Tensor:
+def adjustment_offsets(class_counts: Counts, strength: float) -> Tensor:
     """Return the offsets ``(K,)`` of threshold adjustment: p_k exp(-r_k)^T, r_k the class's share of its label.
 
     On logits this is ``-T * r_k``, since all classes share the softmax's denominator. T = 0 is the plain argmax.
@@ -24,42 +26,39 @@ def adjustment_offsets(counts: Counts, strength: float) -> Tensor:
     >>> adjustment_offsets(torch.tensor([90, 10]), 2)
     tensor([-1.8000, -0.2000])
     """
-    labels, _ = as_count_list(counts)
+    labels, _ = as_count_list(class_counts)
     shares = [label.double() / label.double().sum().clamp(min=1) for label in labels]
     return (-strength * torch.cat(shares)).float()
 
 
-@dataclass(frozen=True)
-class ThresholdAdjustment:
-    """The paper's baseline: lower the scores of frequent classes after training; validation chooses the strength T.
+class ThresholdAdjustment(CountRule):
+    """The paper's baseline: multiply the probability of each class by exp(-its share of samples)^T.
 
-    >>> logits, targets = torch.tensor([[1.0, 0.5], [1.0, 0.2], [1.0, 0.4]]), torch.tensor([0, 0, 1])
-    >>> ThresholdAdjustment.fit(logits, targets, counts=torch.tensor([90, 10])).strength
-    1
+    ``fit`` chooses the strength T on validation.
+
+    Args:
+        class_counts: Training samples of each class: a list or 1-d tensor for one label, a list of them for several.
+        strength: T, before ``fit``.
+        sizes: A LabelSpace, so that errors name the label. Its sizes must agree with the counts.
+        strengths: The values that ``fit`` chooses from, by class-balanced accuracy; the first wins a tie.
+            ``PAPER_STRENGTHS`` are the paper's, without 0.
+
+    >>> rule = ThresholdAdjustment([90, 10]).fit([[1.0, 0.5], [1.0, 0.2], [1.0, 0.4]], [1, 0, 1])
+    >>> rule
+    ThresholdAdjustment(sizes=[2], offsets=[-0.9, -0.1], strength=1)
     """
 
-    strength: float
-    offsets: Tensor
+    strength: Tensor
 
-    @classmethod
-    def fit(
-        cls,
-        logits: Tensor,
-        targets: Tensor,
-        sizes: Sizes | None = None,
+    def __init__(
+        self,
+        class_counts: Counts,
+        strength: float = 1.0,
         *,
-        counts: Counts,
+        sizes: Sizes | None = None,
         strengths: Sequence[float] = STRENGTHS,
-    ) -> ThresholdAdjustment:
-        """Choose the strength with the best class-balanced accuracy on validation; the first wins a tie.
+    ) -> None:
+        super().__init__(class_counts, sizes, "strength", strength, strengths)
 
-        ``logits`` and ``targets`` are those of validation, ``counts`` those of training.
-        """
-        strength = best_on_validation(
-            "strengths", strengths, lambda t: adjustment_offsets(counts, t), logits, targets, sizes
-        )
-        return cls(strength, adjustment_offsets(counts, strength))
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        """Return adjusted logits."""
-        return logits + self.offsets.to(logits)
+    def offsets_at(self, value: float) -> Tensor:
+        return adjustment_offsets(self.class_counts, value)

@@ -1,7 +1,4 @@
-"""Search one threshold per class on validation, never on test.
-
-A decision rule adds one number per class to the logits before the argmax, so a rule is a tensor ``(K,)``.
-"""
+"""Search one threshold per class on validation, never on test."""
 
 from __future__ import annotations
 
@@ -11,13 +8,63 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rectifier._base import check
+from rectifier.evaluation.metrics.balanced import class_balanced_accuracy
+from rectifier.evaluation.rules.prior import prior_offsets
+from rectifier.evaluation.rules.rule import OffsetRule, counts_and_sizes
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
+from rectifier.labels.counts import Counts
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SWEEPS = 10  # over the classes of a label, at most
+
+
+class TunedThresholds(OffsetRule):
+    """Move the threshold of every class so that class-balanced accuracy is best on validation.
+
+    It must be fitted; ``tuned_offsets`` describes the search. On its own data it is never worse than the plain argmax.
+
+    Args:
+        sizes: Number of classes of each label, or a LabelSpace. None is one label.
+        class_counts: Training samples of each class. With them the search also starts from ``prior_offsets``. A class
+            without validation samples keeps those, and so does a label whose samples all have the same class. Without
+            counts they keep 0.
+
+    >>> logits, targets = [[2.0, 0.0], [2.0, 0.1], [2.0, 1.0]], [0, 0, 1]
+    >>> rule = TunedThresholds().fit(logits, targets)
+    >>> rule, rule.decide(logits)
+    (TunedThresholds(sizes=[2], offsets=[0, 1.45]), [0, 0, 1])
+    """
+
+    def __init__(self, sizes: Sizes | None = None, *, class_counts: Counts | None = None) -> None:
+        counts, known = (None, sizes) if class_counts is None else counts_and_sizes(class_counts, sizes)
+        super().__init__(known)
+        self.class_counts = counts
+
+    def fit_checked(self, logits: Tensor, targets: Tensor) -> None:
+        zeros = torch.zeros(sum(self.sizes))
+        if self.class_counts is None:
+            # Rounded to float32, offsets may separate less than they did: then zeros may be better.
+            candidates = [tuned_offsets(logits, targets, self.sizes), zeros]
+        else:
+            prior = prior_offsets(self.class_counts)
+            starts = [prior] if max(self.sizes) == 2 else [prior, zeros]  # two classes: exact, wherever it starts
+            candidates = [tuned_offsets(logits, targets, self.sizes, start) for start in starts]
+        self._keep(offsets=_best_by_label(candidates, logits, targets, self.sizes))
+
+
+def _best_by_label(candidates: list[Tensor], logits: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return for each label the best of some offsets; the first wins a tie."""
+    found, first = candidates[0].clone(), 0
+    for a, size in enumerate(sizes):
+        own = slice(first, first + size)
+        wide = [(logits[:, own] + offsets[own]).double() for offsets in candidates]
+        scores = [float(class_balanced_accuracy(one, targets[:, a])) for one in wide]
+        found[own] = candidates[max(range(len(scores)), key=scores.__getitem__)][own]
+        first += size
+    return found
 
 
 def tuned_offsets(logits: Tensor, targets: Tensor, sizes: Sizes | None = None, start: Tensor | None = None) -> Tensor:

@@ -44,13 +44,29 @@ def _bounds(samples: int, sizes: tuple[int, ...], design: Design) -> Bounds:
         _most_anchors(samples, design),
         [size - (not design.takes_all) for size in sizes if size > 1],
     )
-    mined = sum(labels * torch.sym_min(size, anchors // 2) for size, labels in Counter(most_classes).items())
+    mined = sum(labels * smaller(size, anchors // 2) for size, labels in Counter(most_classes).items())
     algorithm = "many classes"
     if certain(len(sizes) * samples**3 <= _SMALL) and certain(samples <= design.slots(samples)):
         algorithm = "small batch"
     elif _has_few_classes(samples, sum(most_classes), len(sizes), design):
         algorithm = "few classes"
-    return Bounds(design.slots(samples), anchors, torch.sym_max(_LEAST, mined), algorithm)
+    return Bounds(design.slots(samples), anchors, larger(_LEAST, mined), algorithm)
+
+
+def smaller(a: int, b: int) -> int:
+    """Return the minimum, which is symbolic only where it is not certain."""
+    if certain(a <= b) or certain(b <= a):
+        return a if certain(a <= b) else b
+    found: int = torch.sym_min(a, b)
+    return found
+
+
+def larger(a: int, b: int) -> int:
+    """Return the maximum, which is symbolic only where it is not certain."""
+    if certain(a >= b) or certain(b >= a):
+        return a if certain(a >= b) else b
+    found: int = torch.sym_max(a, b)
+    return found
 
 
 _SMALL = 2**17  # triplets of samples that are compared at once
@@ -61,7 +77,7 @@ _kept_bounds = lru_cache(maxsize=256)(_bounds)
 
 def _most_anchors(samples: int, design: Design) -> int:
     # In integers, because a symbolic number of samples should meet no float. Rounded up, it stays a bound.
-    return samples if design.takes_all else torch.sym_max(_LEAST, samples * math.ceil(1024 * design.rho) // 1024)
+    return samples if design.takes_all else larger(_LEAST, samples * math.ceil(1024 * design.rho) // 1024)
 
 
 def _has_few_classes(samples: int, classes: int, labels: int, design: Design) -> bool:

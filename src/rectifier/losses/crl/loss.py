@@ -14,6 +14,7 @@ from rectifier.losses.crl.design import Design
 from rectifier.losses.crl.memory import Memory, make_memory
 from rectifier.losses.crl.scores import Scores
 from rectifier.losses.inputs import no_autocast, prepare
+from rectifier.losses.module import in_training
 from rectifier.losses.sample import check_reduction, reduce_labels
 
 
@@ -75,8 +76,7 @@ class ClassRectificationLoss(torch.nn.Module):
         sizes: Number of classes of each label, or a LabelSpace. None is one label with all columns.
         label_reduction: ``"sum"`` over labels (the paper's), ``"mean"``, or ``"none"`` for ``(A,)``.
         generator: Random generator of ``mining="random"``. None is PyTorch's default generator of the device.
-        gather: Under ``torch.distributed``, mine in the joined batch of all ranks in training mode. In evaluation mode
-            a rank mines in its own batch, so that one may evaluate while the others do not.
+        gather: Under ``torch.distributed``, mine in the joined batch of all ranks, in training mode with gradients.
         scores: The class level compares the ``"probability"`` of a class (the paper's) or its ``"log-probability"``,
             which keeps a gradient where the softmax is saturated. Not for the distribution comparison.
         anchors: Use ``"all"`` samples of a mined class as anchors (the paper's), or only the ``"easy"`` ones: the kappa
@@ -121,7 +121,8 @@ class ClassRectificationLoss(torch.nn.Module):
         self.memory = make_memory(memory, self.sizes, memory_age)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        how = (self.sizes, self.design, self.generator, self.gather and self.training, self.memory)
+        gather = self.gather and in_training(self)
+        how = (self.sizes, self.design, self.generator, gather, self.memory)
         return reduce_labels(_per_label(logits, targets, features, *how), self.label_reduction)
 
     def extra_repr(self) -> str:

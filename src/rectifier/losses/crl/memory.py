@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
+from rectifier.losses.module import in_training
 
 
 class Memory(nn.Module):
     """Store the last samples, and add them to each batch for mining and comparison.
 
-    Called as ``memory(scores, targets, features)``. It returns the batch followed by all stored samples. In training
-    mode it then stores the batch in place of the oldest samples. Stored samples have no gradient and keep the scores
-    and features of their own batch, although the network has changed since.
+    Called as ``memory(scores, targets, features)``. It returns the batch followed by all stored samples. In a step of
+    training (``in_training``) it then stores the batch in place of the oldest samples. Stored samples have no gradient
+    and keep the scores and features of their own batch, although the network has changed since.
 
     Buffers of fixed size hold everything, so a step can be captured. They are in the state dict, so a resumed run
     continues exactly. 512 samples of 40 labels of two classes and 64 features each take 5.6 MB. Only features have no
@@ -58,9 +59,9 @@ class Memory(nn.Module):
     def forward(
         self, scores: Tensor, targets: Tensor, features: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the batch and the stored samples. In training mode, store the batch."""
+        """Return the batch and the stored samples. In a step of training, store the batch."""
         joined = self.joined(scores, targets, features)
-        if self.training:
+        if in_training(self):
             self.remember(scores, targets, features)
         return joined
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rectifier.evaluation.metrics.catalogue import COMPARED_METRICS
 from rectifier.evaluation.rows import preferred_rule
-from rectifier.evaluation.scoring import COMPARED, PREFERRED
+from rectifier.evaluation.scoring import COMPARED, PREFERRED, unused_prior
 from rectifier.report.comparison.groups import Entry, Group, check_comparable, form_groups, order, with_baseline_first
 from rectifier.report.comparison.statistics import Bin, Result, difference, estimate, mean_of
 from rectifier.report.profile.counts import imbalance_of, worst_first
 from rectifier.training.run.folder import Run
-from rectifier.training.run.results import rows
+from rectifier.training.run.results import prior_note, rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,7 +36,8 @@ def compare_runs(runs: Sequence[Run | str | Path], baseline: str | None = None) 
 
 def _entry(run: Run) -> Entry:
     config = run.config
-    return Entry(str(run.path), config.identity(), config.seed, config.resplit, run.data, rows(run))
+    unused = prior_note(run) is not None
+    return Entry(str(run.path), config.identity(), config.seed, config.resplit, run.data, rows(run), unused)
 
 
 def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> ComparisonResult:
@@ -88,6 +89,12 @@ class ComparisonResult:
     def others(self) -> list[str]:
         """The names of all groups but the baseline."""
         return [group.name for group in self.groups[1:]]
+
+    @property
+    def note(self) -> str | None:
+        """Why the rule prior equals argmax in some groups, or None."""
+        names = [group.name for group in self.groups if any(run.unused_prior for run in group.runs.values())]
+        return unused_prior(names) if names else None
 
     @property
     def seeds(self) -> list[int]:

@@ -18,7 +18,8 @@ class Entry:
     """One finished run.
 
     ``settings`` is flat and identifies the run, except for seed and machine. ``resplit``: its seed drew the split of
-    the data. ``data`` is the run's data.json, ``rows`` its metrics as a long table.
+    the data. ``data`` is the run's data.json, ``rows`` its metrics as a long table. ``unused_prior``: its rule prior
+    adds nothing, because training already corrects for class frequencies.
     """
 
     folder: str
@@ -27,6 +28,7 @@ class Entry:
     resplit: bool
     data: dict[str, Any]
     rows: DataFrame
+    unused_prior: bool = False
 
 
 def check_comparable(entries: Sequence[Entry]) -> None:

@@ -223,7 +223,8 @@ _NOTE = "Mean ± half-width of the 95 % Student interval over seeds; differences
 def _markdown(comparison: ComparisonResult, tables: Iterable[_TextTable]) -> Iterator[str]:
     from tabulate import tabulate  # type: ignore[import-untyped]
 
-    yield from (f"# {summary(comparison).translate(_MARKDOWN)}", "", _NOTE)
+    notes = [_NOTE] if comparison.note is None else [_NOTE, comparison.note.translate(_MARKDOWN)]
+    yield from (f"# {summary(comparison).translate(_MARKDOWN)}", "", " ".join(notes))
     for caption, rows in tables:
         head, *body = [[cell.translate(_MARKDOWN) for cell in row] for row in rows]
         aligned = ["left", *["right"] * (len(head) - 1)] if body else None

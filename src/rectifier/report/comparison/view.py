@@ -107,7 +107,7 @@ def _notes(comparison: ComparisonResult, limit: int | None) -> Iterator[Renderab
     single = len(comparison.labels) == 1
     noun, total = ("classes", len(labels[0]["counts"])) if single else ("labels", len(comparison.labels))
     shown = min(total, limit or total)
-    notes = []
+    notes = [] if comparison.note is None else [comparison.note]
     if not single and any(label["ratio"] is None for label in labels):
         notes.append("* This ratio leaves out classes without a training sample; with them it is infinite.")
     if shown < total:

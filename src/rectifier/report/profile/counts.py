@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from rectifier.data.dataset import PARTS, ImageData
-from rectifier.labels import imbalance
 from rectifier.report.published import published_data, published_ratio
 
 Imbalance = dict[str, Any]
@@ -83,18 +80,19 @@ def imbalance_of(counts: Mapping[str, Any]) -> Imbalance:
     """Return how imbalanced these counts are."""
     every = list(counts.values())
     present = [n for n in every if n]
-    ratio = _number(imbalance.imbalance_ratio(present)) if present else None
+    ratio = _number(max(present) / min(present)) if present else None
     return {
         "ratio": ratio if len(present) == len(every) else None,
         "ratio_nonempty": ratio,
-        "omega": _number(imbalance.imbalance_measure(every)),
+        # imbalance_measure takes whole counts, and these may be means over several splits.
+        "omega": _number(1 - sum(every) / (len(every) * max(every))) if present else 0.0,
         "empty": len(every) - len(present),
         "counts": dict(counts),
     }
 
 
-def _number(value: Tensor) -> float:
-    return float(f"{value.item():.6g}")  # the digits that float32 holds
+def _number(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def rarest(counts: Mapping[str, int]) -> list[tuple[str, int]]:

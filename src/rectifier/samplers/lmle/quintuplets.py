@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Unpack
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Generator, Tensor
@@ -12,9 +13,10 @@ from rectifier._base import check
 from rectifier._base.distances import unit
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.imbalance import class_counts
 from rectifier.losses.lmle import ROLES, rows_complaint
-from rectifier.samplers.base import Common, EpochSampler
+from rectifier.samplers.base import Common
+from rectifier.samplers.batches import EpochBatchSampler
+from rectifier.samplers.class_members import Targets, checked_targets
 from rectifier.samplers.lmle.clusters import CLUSTER_SIZE, Clusters, balanced_anchors, cluster_labels, mine_quintuplets
 
 FITTED_ON = 20
@@ -36,7 +38,15 @@ class Round(NamedTuple):
             yield features, Clusters(features.new_empty(len(own), 0), own, self.assigned[:, a].long())
 
 
-class QuintupletSampler(EpochSampler[list[int]]):
+@dataclass
+class _Rounds:
+    """The latest round, and how many there were. A sampler shares them with its shards."""
+
+    latest: Round | None = None
+    count: int = 0
+
+
+class QuintupletSampler(EpochBatchSampler):
     """Batches of R quintuplets in five blocks: [anchors | near | far_cluster_near | far_cluster_far | other].
 
     For ``LMLE`` and for ``DataLoader(batch_sampler=...)``. Row r of every block belongs to label r % A. Its anchors are
@@ -67,7 +77,7 @@ class QuintupletSampler(EpochSampler[list[int]]):
 
     def __init__(
         self,
-        targets: Tensor,
+        targets: Targets,
         sizes: Sizes | None = None,
         *,
         quintuplets: int,
@@ -76,15 +86,12 @@ class QuintupletSampler(EpochSampler[list[int]]):
         candidates: int = 4096,
         **common: Unpack[Common],
     ) -> None:
-        on_cpu = targets.cpu() if isinstance(targets, Tensor) else targets
-        self._labels = len(class_counts(on_cpu, sizes))
-        self._targets = check.targets(on_cpu, self._labels).clamp(min=-1)
-        if not bool((self._targets >= 0).any()):
-            check.fail("targets", "of at least one sample with a label", f"{len(targets)} samples without")
+        known, by_label = checked_targets(targets, sizes)
+        self._targets, self._labels = known.clamp(min=-1), len(by_label)
         self.quintuplets, self.batches, self.size, self.candidates = quintuplets, batches, size, candidates
-        self.rounds = 0
-        self._round: Round | None = None
+        self._rounds = _Rounds()
         super().__init__(**common)
+        self.batch_size = ROLES * quintuplets
 
     def complaints(self) -> list[str | None]:
         return [
@@ -98,6 +105,11 @@ class QuintupletSampler(EpochSampler[list[int]]):
         by_default = max(len(self._targets) // (ROLES * self.quintuplets), self.num_replicas)
         return int(by_default if self.batches is None else self.batches)
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds have started. Another number shows that an earlier plan is out of date."""
+        return self._rounds.count
+
     @torch.no_grad()
     def mine(self, features: Tensor) -> None:
         """Start a round with the features of all samples, ``(N, D)`` or ``(N, A, D)``. It runs on their device."""
@@ -110,7 +122,8 @@ class QuintupletSampler(EpochSampler[list[int]]):
 
     def state(self) -> dict[str, Tensor]:
         """Return the data of the round as tensors, or nothing before the first. Seed and epoch are not included."""
-        return {} if self._round is None else {name: part.contiguous() for name, part in self._round._asdict().items()}
+        known = self._rounds.latest
+        return {} if known is None else {name: part.contiguous() for name, part in known._asdict().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue the round of a ``state``: the plans of all epochs are the same. It runs on the state's device."""
@@ -125,12 +138,20 @@ class QuintupletSampler(EpochSampler[list[int]]):
             check.fail("the state's clusters", wanted, f"shape {tuple(state['assigned'].shape)}")
         self._begin(Round(**state))
 
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"round": self.state()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.load(state_dict["round"])
+
     def draw(self, generator: Generator) -> Tensor:
-        return self._uniform(generator) if self._round is None else self._mined(self._round, generator)
+        known = self._rounds.latest
+        return self._uniform(generator) if known is None else self._mined(known, generator)
 
     def _begin(self, found: Round | None) -> None:
-        self._round = found
-        self.rounds += 1  # shows that an earlier plan is out of date
+        self._rounds.latest = found
+        self._rounds.count += 1
 
     def _uniform(self, generator: Generator) -> Tensor:
         samples, size = len(self._targets), ROLES * self.quintuplets

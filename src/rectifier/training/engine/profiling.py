@@ -15,7 +15,8 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from rectifier.data.loader import Loader
-from rectifier.losses.cross_entropy import MultiLabelCrossEntropy
+from rectifier.losses.cross_entropy import CrossEntropyLoss
+from rectifier.losses.objective import Objective
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.step_modes import make_optimizer
 
@@ -32,7 +33,7 @@ def profile_step(
     waits. ``rectification`` is the time that the objective takes beyond plain cross-entropy.
     """
     copied, objective = copy.deepcopy(network), copy.deepcopy(objective)  # an objective may remember samples
-    plain = MultiLabelCrossEntropy(objective.sizes).to(fabric.device)  # type: ignore[arg-type]
+    plain = Objective(CrossEntropyLoss(), objective.sizes).to(fabric.device)  # type: ignore[arg-type]
     optimizer = make_optimizer(copied, options)
     times: dict[str, list[float]] = defaultdict(list)
 

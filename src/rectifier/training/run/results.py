@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from rectifier.evaluation.rows import PREFERRED_RULE, flatten, nest
-from rectifier.evaluation.scoring import fit_rules, score_rules
+from rectifier.evaluation.scoring import fit_rules, score_rules, unused_prior, with_posthoc
 from rectifier.methods import find_method
 from rectifier.training.run.folder import Run
 from rectifier.training.run.predictions import Predictions
@@ -26,22 +26,37 @@ def rows(run: Run | str | Path) -> DataFrame:
 def evaluate(run: Run | str | Path, posthoc: str | None = None) -> DataFrame:
     """Score a run again from its saved predictions, without its network: part, rule, label, class, metric, value.
 
-    ``posthoc`` adds one more rule. The folder does not change. ``rows`` reads the metrics that are saved there.
+    The rules are those of the run; ``posthoc`` adds one more. The folder does not change. ``rows`` reads the metrics
+    that are saved there.
     """
     opened = Run.open(run)
     found = {part: opened.predictions(part) for part in ("validation", "test")}
-    extra = [] if posthoc is None else [posthoc]
-    return flatten(score_predictions(found, opened.train_counts, opened.config.method, extra)[1])
+    counts, fitted, rules = opened.train_counts, found["validation"], opened.rules
+    if posthoc is not None:
+        rules = with_posthoc(rules, posthoc, fitted.logits, fitted.targets, fitted.space, counts)
+    return flatten(_metrics(found, counts, rules))
+
+
+def prior_note(run: Run) -> str | None:
+    """Return a sentence that says why the rule prior adds nothing to the logits of this run, or None where it does."""
+    method = run.config.method
+    moved = find_method(method).moves_threshold and not any(run.rules["offsets"]["prior"])
+    return unused_prior([method]) if moved else None
 
 
 def score_predictions(
-    found: Mapping[str, Predictions], train_counts: Sequence[Tensor], method: str, extra: Sequence[str] = ()
+    found: Mapping[str, Predictions], train_counts: Sequence[Tensor], method: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the content of ``rules.json`` and ``metrics.json`` for predictions of ``validation`` and ``test``."""
+    fitted, own = found["validation"], find_method(method)
+    given = fitted.logits, fitted.targets, fitted.space, train_counts
+    rules = fit_rules(*given, own.posthoc, moves_threshold=own.moves_threshold)
+    return rules, _metrics(found, train_counts, rules)
+
+
+def _metrics(found: Mapping[str, Predictions], train_counts: Sequence[Tensor], rules: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of ``metrics.json`` under fitted rules."""
     from pandas import concat
 
-    fitted, space = found["validation"], found["validation"].space
-    posthoc = find_method(method).posthoc
-    rules = fit_rules(fitted.logits, fitted.targets, space, train_counts, posthoc, extra=extra)
-    scored = [score_rules(part, p.logits, p.targets, space, train_counts, rules) for part, p in found.items()]
-    return rules, {**nest(concat(scored, ignore_index=True)), PREFERRED_RULE: rules["preferred"]}
+    scored = [score_rules(part, p.logits, p.targets, p.space, train_counts, rules) for part, p in found.items()]
+    return {**nest(concat(scored, ignore_index=True)), PREFERRED_RULE: rules["preferred"]}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import oracles
-from rectifier.losses.class_weights import cost_weights, effective_number_weights
+from rectifier.losses.weights import cost_weights, effective_number_weights
 
 COUNTS = [torch.tensor([60, 40]), torch.tensor([500, 20, 0, 1])]
 
