@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from rectifier import LabelSpace, class_counts
+from rectifier import LabelSpace, RectifiedCrossEntropy, class_counts
 from rectifier.data.dataset import ImageArray, ImageData
 from rectifier.labels.counts import as_count_list
 from rectifier.labels.imbalance import imbalance_measure, log_prior
@@ -69,6 +69,10 @@ FORMS: dict[str, Any] = {
     "tensor": torch.tensor(COUNTS),
     "whole floats": torch.tensor(COUNTS).double(),
     "series": pd.Series(COUNTS),
+    "value_counts of indices": pd.Series(TARGETS).value_counts(),
+    "value_counts of names": pd.Series("cat bee ant cat ant ant".split()).value_counts(),  # noqa: SIM905
+    "Counter of a tensor": Counter(torch.tensor(TARGETS)),
+    "tensors with an index": TensorDataset(torch.zeros(6, 2), torch.tensor(TARGETS), torch.arange(6)),
     "numpy numbers": [np.int64(3), np.int64(1), np.int64(2)],
     "Counter of indices": Counter(TARGETS),
     "Counter of names": Counter(["cat", "bee", "ant", "cat", "ant", "ant"]),
@@ -99,7 +103,36 @@ def test_counting(source: Any) -> None:
 
 def test_a_data_set_that_names_its_classes_counts_those_without_samples() -> None:
     assert class_counts(Named())[0].tolist() == [*COUNTS, 0]
-    assert as_count_list(DataLoader(Named()))[0][0].tolist() == COUNTS  # the loader does not know the names
+    for wrapped in (DataLoader(Named()), Subset(Named(), range(6)), DataLoader(Subset(Named(), range(6)))):
+        assert as_count_list(wrapped)[0][0].tolist() == [*COUNTS, 0]
+
+
+def test_targets_count_as_the_samples_have_them() -> None:
+    class Reversed(Named):
+        @staticmethod
+        def target_transform(target: int) -> int:
+            return 2 - target
+
+    assert class_counts(Reversed())[0].tolist() == [*COUNTS[::-1], 0]
+    longer = Named()
+    longer.targets = [*TARGETS, 0]  # type: ignore[misc]
+    with pytest.raises(ValueError, match=r"targets of Named to be as long as the data set \(6\), but got 7"):
+        class_counts(longer)
+
+
+def test_counting_names_mappings_and_ignored_targets() -> None:
+    names = ["cat", "bee", "ant", "cat", "ant", "ant"]
+    for source in (names, np.array(names), pd.Series(names, index=range(5, 11))):
+        assert class_counts(source)[0].tolist() == COUNTS
+    assert class_counts(Counter(names))[0].tolist() == COUNTS
+    assert class_counts(["cat", "ant"], SPACE)[0].tolist() == [1, 0, 1]
+    ignored = torch.tensor([*TARGETS, 255], dtype=torch.uint8)
+    assert class_counts(ignored, ignore_index=255)[0].tolist() == COUNTS
+    assert class_counts(pd.Series(TARGETS, index=range(5, 11)))[0].tolist() == COUNTS
+    data = TensorDataset(torch.zeros(7, 2), ignored)
+    counts = RectifiedCrossEntropy(data, ignore_index=255).class_counts
+    assert counts is not None
+    assert counts.tolist() == COUNTS
 
 
 def test_of_image_data_the_training_part_counts() -> None:

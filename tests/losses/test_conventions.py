@@ -236,6 +236,10 @@ def test_half_precision_is_float32_inside() -> None:
         (lambda: FocalLoss(label_smoothing=1.5), "label_smoothing to be a share from 0 to 1, but got 1.5"),
         (lambda: FocalLoss(sizes=2, weight=[1.0, -1.0]), "weight to be 2 numbers of at least 0"),
         (lambda: FocalLoss(sizes=2, weight=[1.0]), "weight to be 2 numbers of at least 0"),
+        (
+            lambda: FocalLoss(weight=[1.0])(torch.zeros(2, 2), [0, 1]),
+            "weight to be one number for each of 2 classes, but got 1 numbers",
+        ),
         (lambda: FocalLoss()(torch.zeros(2, 2), torch.tensor([[2.0, 0.0], [0.0, 1.0]])), "soft targets to be from 0"),
         (lambda: LogitAdjustedLoss("auto"), "sizes to be given together with class_counts='auto'"),
         (lambda: LogitAdjustedLoss("all", sizes=2), "class_counts to be one of 'auto', but got 'all'"),
@@ -247,6 +251,32 @@ def test_half_precision_is_float32_inside() -> None:
 def test_wrong_options(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_only_our_losses_are_rectified() -> None:
+    with pytest.raises(
+        TypeError, match=r"a loss of rectifier.losses, such as CrossEntropyLoss\(\), but got CrossEntropyLo"
+    ):
+        Objective(torch.nn.CrossEntropyLoss(), 3)  # type: ignore[arg-type]
+
+
+def test_weights_by_label_and_progress_as_a_tensor() -> None:
+    batch = make_batch([3, 2], 12, seed=1)
+    flat, nested = (CrossEntropyLoss([3, 2], weight=w) for w in ([1, 2, 3, 1, 5], [[1, 2, 3], [1, 5]]))
+    assert flat(*batch[:2]) == nested(*batch[:2])
+    objective = RectifiedCrossEntropy([9, 1], falling=True)
+    objective.set_progress(torch.tensor(0.5))  # type: ignore[arg-type]
+    assert objective.progress == 0.5
+
+
+def test_counted_alpha_is_shown() -> None:
+    objective = RectifiedCrossEntropy("auto", sizes=2, eta=1.0)
+    objective(torch.randn(4, 2, requires_grad=True), torch.tensor([0, 0, 0, 1]))
+    assert "alpha=[0.3333]" in repr(objective)
+
+
+def test_features_that_are_nan_stay_visible() -> None:
+    assert SemiHardTripletLoss()(torch.full((8, 3), float("nan")), torch.arange(8) % 2).isnan()
 
 
 def test_a_function_has_no_state() -> None:
@@ -381,6 +411,9 @@ def test_batches_without_anything_to_mine_warn_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         objective(logits, unmined)
+        given_back = RectifiedCrossEntropy([90, 10], eta=0.5, full_if_unmined=True)
+        for _ in range(2 * WATCHED):
+            given_back(logits, unmined)
         busy = RectifiedCrossEntropy([90, 10], eta=0.5)
         for _ in range(2 * WATCHED):
             busy(torch.randn(5, 2), torch.tensor([0, 0, 0, 1, 1]))
@@ -403,7 +436,7 @@ def test_a_schedule_without_progress_warns_once(option: dict[str, Any]) -> None:
         told.set_progress(0.0)
         told(logits, targets)
     objective.train()
-    with pytest.warns(UserWarning, match=f"{next(iter(option))} change over training, but set_progress was not called"):
+    with pytest.warns(UserWarning, match=rf"has a schedule \({next(iter(option))}\), but set_progress was not called"):
         objective(logits, targets)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -162,7 +162,7 @@ def test_the_rectification_falls_over_training() -> None:
     options: dict[str, Any] = {"rectification": Design(kappa=3), "label_reduction": "none"}
     steady = Objective(FocalLoss(), SIZES, alpha=alpha, **options)
     falling = Objective(FocalLoss(), SIZES, alpha=alpha, falling=True, **options)
-    with pytest.warns(UserWarning, match="falling change over training, but set_progress was not called"):
+    with pytest.warns(UserWarning, match=r"has a schedule \(falling\), but set_progress was not called"):
         assert torch.equal(falling(*batch[:2]), steady(*batch[:2]))
     for share in (0.0, 0.25, 0.5, 1.0):
         for objective in (falling, steady):

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import NoReturn, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -154,7 +155,7 @@ def as_tensor(what: str, value: object) -> Tensor:
     try:
         if isinstance(value, (str, bytes)) or not (hasattr(value, "__array__") or isinstance(value, Sequence)):
             raise TypeError
-        return torch.as_tensor(value)
+        return torch.as_tensor(np.array(value) if hasattr(value, "__array__") else value)  # a copy may be written to
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(sentence(what, "a tensor, an array or a list of numbers", _kind(value))) from None
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
+from rectifier._base.imports import with_extra
 from rectifier.callbacks.scheduled import scheduled, tell
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ModuleNotFoundError as error:
+    raise with_extra(error, "rectifier.callbacks.huggingface") from None
 
 
 class ProgressCallback(TrainerCallback):

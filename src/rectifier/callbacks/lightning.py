@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-
+from rectifier._base.imports import with_extra
 from rectifier.callbacks.scheduled import scheduled, tell
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError as error:
+    raise with_extra(error, "rectifier.callbacks.lightning") from None
 
 
 class ProgressCallback(Callback):

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from skorch.callbacks import Callback  # type: ignore[import-untyped]
 from torch import nn
 
+from rectifier._base.imports import with_extra
 from rectifier.callbacks.scheduled import scheduled, tell
+
+try:
+    from skorch.callbacks import Callback  # type: ignore[import-untyped]
+except ModuleNotFoundError as error:
+    raise with_extra(error, "rectifier.callbacks.skorch") from None
 
 
 class ProgressCallback(Callback):  # type: ignore[misc]

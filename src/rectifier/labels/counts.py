@@ -23,22 +23,33 @@ COLUMNS = ("targets", "target", "labels", "label")
 """Where a data set or one of its samples has its targets, if it names them."""
 
 
-def class_counts(source: Any, sizes: Sizes | None = None) -> list[Tensor]:
+def class_counts(source: Any, sizes: Sizes | None = None, *, ignore_index: int = -100) -> list[Tensor]:
     """Count the samples of each class, label by label. Missing labels (negative targets) do not count.
 
-    ``source`` is the targets, a data set or a ``DataLoader``. Of a loader all samples of its data set count, whatever
-    its sampler draws. A data set without ``targets`` is read once, sample by sample. ``sizes`` None means one label,
-    with the largest target as its last class.
+    ``source`` is the targets, class names, a data set or a ``DataLoader``; a Counter or another mapping is counted
+    already. Of a loader all samples of its data set count, whatever its sampler draws. A data set gives its ``targets``
+    (through its ``target_transform``); one without them is read once, and the second part of each sample counts.
+    ``sizes`` None means one label: with the ``classes`` of the data set, or with the largest target as its last class.
+    Targets of ``ignore_index`` do not count, as negative ones.
 
     >>> [counts.tolist() for counts in class_counts(torch.tensor([[0, 1], [2, -1], [0, 1]]), [3, 2])]
     [[2, 0, 1], [0, 2]]
     >>> class_counts([0, 1, 1])
     [tensor([1, 2])]
     """
-    if sizes is None and hasattr(source, "classes"):  # as ImageFolder has: the last class may have no sample
-        sizes = len(source.classes)
-    counts, known = counts_of_targets(targets_of(source) if is_data(source) else source, sizes)
-    return list(counts.split(list(known)))
+    if isinstance(source, Mapping):
+        return as_count_list(source, sizes)[0]
+    if sizes is None and is_data(source):
+        sizes = _named_classes(source)
+    targets = targets_of(source) if is_data(source) else source
+    if _are_names(targets):
+        space = sizes if isinstance(sizes, LabelSpace) else LabelSpace.infer({"label": list(targets)})
+        targets, sizes = space.encode({space.names[0]: list(targets)}), space
+    if ignore_index >= 0:
+        known = check.as_tensor("targets", targets).long()
+        targets = known.masked_fill(known == ignore_index, -1)
+    counts, resolved = counts_of_targets(targets, sizes)
+    return list(counts.split(list(resolved)))
 
 
 def counts_of_targets(targets: Any, sizes: Sizes | None) -> tuple[Tensor, tuple[int, ...]]:
@@ -72,7 +83,7 @@ def as_count_list(counts: Counts, sizes: Sizes | None = None) -> tuple[list[Tens
     if is_data(counts):
         found = class_counts(counts, sizes)
         return found, len(found) == 1
-    if isinstance(counts, Mapping):
+    if is_mapping(counts):
         counts = _from_mapping(counts, sizes)
     if isinstance(counts, str) or not (isinstance(counts, (Tensor, Sequence)) or hasattr(counts, "__array__")):
         raise TypeError(check.sentence("class_counts", wanted, repr(counts)))
@@ -81,7 +92,7 @@ def as_count_list(counts: Counts, sizes: Sizes | None = None) -> tuple[list[Tens
     else:
         single = len(counts) > 0 and all(isinstance(n, Number) or getattr(n, "ndim", None) == 0 for n in counts)
     given = [counts] if single else counts
-    labels = [torch.as_tensor(_from_mapping(c, None) if isinstance(c, Mapping) else c) for c in given]
+    labels = [torch.as_tensor(_from_mapping(c, None) if is_mapping(c) else c) for c in given]
     if not labels:
         check.fail("class_counts", wanted, "an empty list")
     for position, label in enumerate(labels):
@@ -99,6 +110,11 @@ def fitting_counts(counts: Counts, sizes: Sizes | None) -> tuple[Tensor, Sizes]:
     return torch.cat(labels), sizes
 
 
+def is_mapping(counts: Any) -> bool:
+    """Tell whether counts come by class: a mapping, or a Series of pandas, whose index are the classes."""
+    return isinstance(counts, Mapping) or (hasattr(counts, "index") and hasattr(counts, "items"))
+
+
 def is_data(source: Any) -> bool:
     """Tell whether the source holds samples, rather than targets or counts."""
     named = any(hasattr(source, name) for name in ("targets", "column_names"))
@@ -114,16 +130,36 @@ def targets_of(data: Any) -> Any:
     if isinstance(data, ConcatDataset):
         return torch.cat([_as_tensor(targets_of(part)) for part in data.datasets])
     if isinstance(data, TensorDataset):
-        return data.tensors[-1]
+        return data.tensors[1 if len(data.tensors) > 1 else 0]
     if hasattr(data, "indices") and hasattr(data, "part"):  # ImageData: only its training part counts
         return data.part("train").targets
     for name in COLUMNS:
         if name in getattr(data, "column_names", ()):
             return data[name]
         if hasattr(data, name):
-            return getattr(data, name)
+            return _transformed(data, name)
     samples = data if not hasattr(data, "__len__") else (data[i] for i in range(len(data)))
     return torch.stack([torch.as_tensor(_target_of(sample)) for sample in samples])
+
+
+def _transformed(data: Any, name: str) -> Any:
+    """Return an attribute with the targets as the samples have them."""
+    targets, transform = getattr(data, name), getattr(data, "target_transform", None)
+    if hasattr(data, "__len__") and len(data) != len(targets):
+        check.fail(f"{name} of {type(data).__name__}", f"as long as the data set ({len(data)})", len(targets))
+    return targets if transform is None else [transform(target) for target in targets]
+
+
+def _named_classes(data: Any) -> int | None:
+    """Return the number of classes that a data set names, as ImageFolder does: the last may have no sample."""
+    while isinstance(data, (DataLoader, Subset)):
+        data = data.dataset
+    return len(data.classes) if hasattr(data, "classes") else None
+
+
+def _are_names(targets: Any) -> bool:
+    listed = isinstance(targets, (list, tuple)) or getattr(targets, "ndim", 0) == 1
+    return listed and len(targets) > 0 and isinstance(next(iter(targets)), str)
 
 
 def _as_tensor(targets: Any) -> Tensor:
@@ -144,30 +180,33 @@ def _target_of(sample: Any) -> Any:
 def _from_mapping(counts: Mapping[Any, Any], sizes: Sizes | None) -> list[Any]:
     """Return counts by class, or counts by label, as a list in the order of the columns."""
     space = sizes if isinstance(sizes, LabelSpace) else None
-    if not all(isinstance(n, Number) or getattr(n, "ndim", None) == 0 for n in counts.values()):
-        names = [str(name) for name in counts] if space is None else list(space.names)
+    if not all(isinstance(n, Number) or getattr(n, "ndim", None) == 0 for _, n in counts.items()):
         given = {str(name): label for name, label in counts.items()}
+        names = list(given) if space is None else list(space.names)
         _check_names("labels", given, names, complete=True)
         known = [None] * len(names) if space is None else space.classes
         return [_of_label(given[name], own) for name, own in zip(names, known, strict=True)]
     several = space is not None and len(space) > 1
     if several:
         check.fail(
-            "class_counts", "counts for each label, by the label's name", f"one count for {next(iter(counts))!r}"
+            "class_counts", "counts for each label, by the label's name", f"one count for {next(iter(counts.keys()))!r}"
         )
-    if space is None and sizes is not None and all(isinstance(key, Integral) for key in counts):
-        return _by_index(counts, columns.as_sizes(sizes)[0])
+    if space is None and sizes is not None and all(isinstance(key, Integral) for key in counts.keys()):  # noqa: SIM118
+        return _by_index(dict(counts.items()), columns.as_sizes(sizes)[0])
     return _of_label(counts, None if space is None else space.classes[0])
 
 
 def _of_label(counts: Any, classes: tuple[str, ...] | None) -> list[Any]:
     """Return the counts of one label in the order of its classes. Counts that come without names stay."""
-    if not isinstance(counts, Mapping):
+    if not is_mapping(counts):
         return list(counts)
-    named = {class_name(key): n for key, n in counts.items()}
-    by_index = all(isinstance(key, Integral) for key in counts) and not (classes and set(named) <= set(classes))
-    if by_index:
-        return _by_index(counts, len(classes) if classes else max(map(int, counts), default=0) + 1)
+    named: dict[str, Any] = {}
+    for key, n in counts.items():  # elements of a tensor are different keys for the same class
+        named[class_name(key)] = named.get(class_name(key), 0) + n
+    numbers = {int(name): n for name, n in named.items() if name.isdecimal()}
+    numbered = len(numbers) == len(named) and not any(isinstance(key, str) for key in counts.keys())  # noqa: SIM118
+    if numbered and not (classes and set(named) <= set(classes)):
+        return _by_index(numbers, len(classes) if classes else max(numbers, default=0) + 1)
     classes = tuple(sorted(named, key=numbers_first)) if classes is None else classes
     _check_names("classes", named, classes)
     return [named.get(name, 0) for name in classes]

@@ -103,7 +103,7 @@ class RectifiedCrossEntropy(Objective):
                 check.that("sizes", sizes, "given without class_counts", class_counts is not None or sizes is not None),
             ]
         )
-        counts = None if class_counts is None else TrainingCounts(class_counts, sizes)
+        counts = None if class_counts is None else TrainingCounts(class_counts, sizes, ignore_index)
         sizes = sizes if counts is None else counts.sizes
         loss = CrossEntropyLoss(sizes, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing)
         counted = alpha is None and counts is not None

@@ -55,6 +55,7 @@ class ScheduledModule(LossModule):
 
     def set_progress(self, share: float) -> None:
         """Set the share of training that is done, from 0 to 1. It changes a tensor, which a captured step reads."""
+        share = float(share)  # a tensor too
         check.raise_all([check.portion("progress", share)])
         self.progress.fill_(share)
         self._told = True
@@ -64,7 +65,8 @@ class ScheduledModule(LossModule):
         if schedules and in_training(self) and not (self._told or torch.compiler.is_compiling()):
             self._told = True
             warnings.warn(
-                f"{', '.join(schedules)} change over training, but set_progress was not called, so training stays"
-                " at its beginning. Call set_progress(step / steps) before each step, or use rectifier.callbacks.",
+                f"The loss has a schedule ({', '.join(schedules)}), but set_progress was not called, so it stays"
+                " at the beginning of training. Call set_progress(step / steps) before each step, or use"
+                " rectifier.callbacks.",
                 stacklevel=3,
             )

@@ -108,6 +108,9 @@ class Objective(ScheduledModule):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(sample_loss, SampleLoss):
+            wanted = "a loss of rectifier.losses, such as CrossEntropyLoss()"
+            raise TypeError(check.sentence("sample_loss", wanted, type(sample_loss).__name__))
         known, rectified = columns.as_sizes(sizes), rectification is not None
         weights = sample_loss.weight if weights is None else weights
         only_rectified = {
@@ -190,7 +193,7 @@ class Objective(ScheduledModule):
             per_label, mined, alpha = base, None, self._current_alpha()
             if chosen is not None and compared is not None:
                 mined = chosen.compare(compared)
-                if in_training(self) and self.memory is None:
+                if in_training(self) and self.memory is None and not self.full_if_unmined:
                     self._watch(mined.comparisons, alpha)
                 if self.full_if_unmined:
                     alpha = torch.where(mined.comparisons > 0, alpha, 0)
@@ -254,7 +257,11 @@ class Objective(ScheduledModule):
         return [name for name in ("falling", "rectify_from", "weights_from") if getattr(self, name)]
 
     def extra_repr(self) -> str:
-        own = [f"alpha={[round(a, 4) for a in self.alpha.tolist()]}", self.design.described()] if self.design else []
+        own = (
+            [f"alpha={[round(a, 4) for a in self.full_alpha().tolist()]}", self.design.described()]
+            if self.design
+            else []
+        )
         plain = {"weights_from": 0.0, "rectify_from": 0.0, "falling": False, "pooled": False, "full_if_unmined": False}
         own += [f"{name}={getattr(self, name)!r}" for name, default in plain.items() if getattr(self, name) != default]
         return ", ".join([*own, *filter(None, [described(self)])])

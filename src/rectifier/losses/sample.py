@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
@@ -111,6 +112,10 @@ class SampleLoss(LossModule):
     def forward(self, logits: Tensor, targets: Any) -> Tensor:
         with no_autocast(logits):
             given = prepare(logits, targets, None, self.sizes, ignore_index=self.ignore_index)
+            if self.weight is not None and len(self.weight) != sum(given.sizes):
+                check.fail(
+                    "weight", f"one number for each of {sum(given.sizes)} classes", f"{len(self.weight)} numbers"
+                )
             self.count(given.targets)
             scores = columns.log_softmax(given.logits, given.sizes) if self.of_probabilities else given.logits
             found = self.weighted(scores, given, self.weight)
@@ -172,7 +177,7 @@ class CountedLoss(SampleLoss):
         from_counts: Callable[[Tensor, tuple[int, ...]], Tensor],
         **conventions: Unpack[Conventions],
     ) -> None:
-        counts = TrainingCounts(class_counts, sizes)
+        counts = TrainingCounts(class_counts, sizes, conventions.get("ignore_index", IGNORED))
         super().__init__(counts.sizes, **conventions)
         self.counts, self.from_counts = counts, from_counts
         self.configure("_per_class", None if counts.auto else self._computed())
@@ -238,6 +243,8 @@ def class_weight(weight: Tensor | list[float] | None, sizes: Sizes | None) -> Te
     """Check the weights ``(K,)`` of a loss."""
     if weight is None:
         return None
+    if isinstance(weight, (list, tuple)) and weight and not isinstance(weight[0], Number):  # one list per label
+        weight = torch.cat([check.as_tensor("weight", label).float() for label in weight])
     given = check.as_tensor("weight", weight).detach()
     given = given if given.is_floating_point() else given.float()
     wanted = "one number of at least 0 for each class" if sizes is None else ""

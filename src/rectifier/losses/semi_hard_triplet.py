@@ -84,7 +84,8 @@ def _semi_hard(distances: Tensor, negative: Tensor) -> Tensor:
     last = (negative.sum(-1, keepdim=True) - 1).clamp(min=0)
     farthest = torch.searchsorted(ascending, ascending.gather(-1, last))  # the first of equally far negatives
     farther = torch.searchsorted(ascending, distances.contiguous(), right=True)
-    return order.gather(-1, torch.where(farther <= last, farther, farthest))
+    place = torch.where(farther <= last, farther, farthest)
+    return order.gather(-1, place.clamp(max=order.shape[-1] - 1))  # NaN, which must stay visible, sorts past the end
 
 
 class SemiHardTripletLoss(torch.nn.Module):

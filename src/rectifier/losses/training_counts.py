@@ -8,7 +8,9 @@ from torch import Tensor
 from rectifier._base import check
 from rectifier.labels import columns
 from rectifier.labels.columns import Sizes
-from rectifier.labels.counts import Counts, column_counts, fitting_counts
+from rectifier.labels.counts import Counts, column_counts, fitting_counts, is_data
+from rectifier.labels.counts import class_counts as class_counts_of
+from rectifier.losses.inputs import IGNORED
 from rectifier.losses.module import LossModule, in_training
 
 
@@ -28,10 +30,12 @@ class TrainingCounts(LossModule):
 
     counts: Tensor
 
-    def __init__(self, class_counts: Counts, sizes: Sizes | None) -> None:
+    def __init__(self, class_counts: Counts, sizes: Sizes | None, ignore_index: int = IGNORED) -> None:
         super().__init__()
         self.counting = isinstance(class_counts, str)
         if not isinstance(class_counts, str):
+            if is_data(class_counts):
+                class_counts = class_counts_of(class_counts, sizes, ignore_index=ignore_index)
             counts, self.sizes = fitting_counts(class_counts, sizes)
             self.configure("counts", counts)
             return

@@ -264,3 +264,10 @@ def test_processes_add_up_and_one_may_evaluate_alone(tmp_path: Path) -> None:
     wanted = [expected(rows=slice(25, 60)), whole.compute(), whole.sensitivity, whole.absent]
     for name in ("off", "hidden"):
         torch.testing.assert_close(alone[name], wanted, equal_nan=True)
+
+
+def test_an_ignored_target_is_missing() -> None:
+    preds, target = torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 255, 255], dtype=torch.uint8)
+    metric = ClassBalancedAccuracy(2, ignore_index=255)
+    metric.update(preds, target)
+    assert metric.compute() == 1

@@ -26,6 +26,7 @@ class ClassBalancedAccuracy(Metric):
 
     Args:
         sizes: Those of the losses. None is one label, sized by the first batch of logits.
+        ignore_index: This target is missing too. Negative targets always are.
         kwargs: Options of every torchmetrics metric. Under ``torch.distributed`` all three results are over all
             processes, so every process must ask for them; one that asks alone waits for ever. With
             ``sync_on_compute=False`` each process gets the result of its own samples and waits for no other.
@@ -48,9 +49,9 @@ class ClassBalancedAccuracy(Metric):
     correct: Tensor
     total: Tensor
 
-    def __init__(self, sizes: Sizes | None = None, **kwargs: Any) -> None:
+    def __init__(self, sizes: Sizes | None = None, *, ignore_index: int | None = None, **kwargs: Any) -> None:
         super().__init__(**({"dist_sync_fn": _gather_sized} if sizes is None else {}) | kwargs)
-        self.names = columns.label_names(sizes)
+        self.names, self.ignore_index = columns.label_names(sizes), ignore_index
         self.given = columns.as_sizes(sizes)
         # A single 0 stands for counts of unknown length: added to counts of any length, it gives those.
         for state in ("correct", "total"):
@@ -68,7 +69,10 @@ class ClassBalancedAccuracy(Metric):
             if not given.is_floating_point():
                 check.fail("sizes", "given, because class indices do not tell the number of classes", "None")
             sizes = (check.logits(given).shape[1],)
-        correct, total = count_correct(given, as_tensor("target", target, given.device), sizes, self.names)
+        true = as_tensor("target", target, given.device)
+        if self.ignore_index is not None and not true.is_floating_point():
+            true = true.long().masked_fill(true == self.ignore_index, -1)
+        correct, total = count_correct(given, true, sizes, self.names)
         self.correct, self.total = self.correct + correct, self.total + total
 
     def compute(self) -> Tensor:

@@ -72,6 +72,8 @@ class PriorRule(CountRule):
         loss: object = None,
         taus: Sequence[float] = TAUS,
     ) -> None:
+        if isinstance(loss, str):
+            raise TypeError(check.sentence("loss", "the loss itself", repr(loss)))
         if adjusts_prior(loss):
             wanted = "one that does not correct for the class prior: this rule would correct a second time"
             check.fail("loss", wanted, type(loss).__name__)
