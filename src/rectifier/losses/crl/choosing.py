@@ -79,8 +79,7 @@ def _triplets(scores: Scores, targets: Tensor, sizes: tuple[int, ...], design: D
 
     def losses(values: Tensor) -> tuple[Tensor, Tensor]:
         read = scores.of(values)
-        with torch.no_grad():
-            triplets = reading.triplets(read.detach())
+        triplets = reading.triplets(read.detach())
         return triplets.loss(read, design.common_margin), triplets.number
 
     return Chosen(reading.places, losses, reading.mined_classes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -87,6 +88,19 @@ class Design(NamedTuple):
         """The margin of all labels: 0.5 between probabilities, 1 between log-probabilities and features."""
         default = 0.5 if self.level == "class" and self.scores == "probability" else 1.0
         return default if self.margin is None else self.margin
+
+
+def make_design(*options: Any) -> Design:
+    """Return the checked design with these options. One that was checked before is not checked again."""
+    try:
+        return Design(*options).checked() if torch.compiler.is_compiling() else _known_design(*options)
+    except TypeError:  # an option that cannot be hashed, which the check refuses
+        return Design(*options).checked()
+
+
+@lru_cache(maxsize=128, typed=True)  # so that True is not taken for 1
+def _known_design(*options: Any) -> Design:
+    return Design(*options).checked()
 
 
 def certain(condition: bool) -> bool:

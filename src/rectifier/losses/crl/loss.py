@@ -10,7 +10,7 @@ from rectifier.labels.columns import Sizes
 from rectifier.labels.space import LabelSpace
 from rectifier.losses.crl.choosing import Chosen, choose
 from rectifier.losses.crl.choosing import Rectification as Rectification
-from rectifier.losses.crl.design import Design
+from rectifier.losses.crl.design import Design, make_design
 from rectifier.losses.crl.memory import Memory, make_memory
 from rectifier.losses.crl.scores import Scores
 from rectifier.losses.inputs import no_autocast, prepare
@@ -49,7 +49,7 @@ def class_rectification_loss(
     """
     if torch.compiler.is_compiling():
         kappa, bins = len(range(kappa)), len(range(bins))  # constants, even if a graph has a symbol for every number
-    design = Design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors).checked()
+    design = make_design(level, comparison, kappa, rho, margin, scope, mining, bins, normalize, scores, anchors)
     per_label = _per_label(logits, targets, features, sizes, design, generator, gather)
     return reduce_labels(per_label, check_reduction(label_reduction))
 

@@ -84,7 +84,8 @@ def class_runs(scores: Scores, own: Tensor, missing: Tensor, sizes: tuple[int, .
         by_score = score.sort(dim=1, stable=True).indices
         key, order = key.gather(1, by_score).sort(dim=1, stable=True)
         order = by_score.gather(1, order)
-    start, order = _first(torch.searchsorted(key, key), anchors), _first(order, anchors)
+    order = _first(order, anchors)
+    start = torch.searchsorted(key, _first(key, anchors).clone(memory_format=torch.contiguous_format))
 
     members = members.gather(1, order)
     present = (~missing).sum(1, keepdim=True)
@@ -163,9 +164,8 @@ def _count_pairs(
     in_negative = ends.view(-1, width).cumsum(1)[:, :-1]
     active = (negative.shape[1] - inactive).to(gap.dtype)
     slope = active * gap.sign()
-    total = active.sum(1)
-    in_anchor = slope.sum(1) - total
+    in_anchor = (slope - active).sum(1)
     if anchors.score is not scores:
         in_anchor = torch.zeros_like(scores).index_copy_(0, anchors.position, in_anchor)
     in_anchor = in_anchor.index_add_(0, positive_idx.view(-1), slope.view(-1), alpha=-1)
-    return in_anchor, in_negative, total, kappa - no_pair.sum(1)
+    return in_anchor, in_negative, active, kappa - no_pair.sum(1)
