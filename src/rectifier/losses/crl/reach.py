@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rectifier._base import check
 from rectifier.labels.counts import Counts, as_count_list
-from rectifier.labels.imbalance import minority_of_counts
+from rectifier.losses.crl.mining import mined_of_counts
 
 _AT_ONCE = 100  # batches that are profiled together
 
@@ -53,14 +53,8 @@ def mined_batches(
     drawn = np.random.default_rng(seed).multivariate_hypergeometric(
         counts.long().cpu().numpy(), size, size=batches, method="marginals"
     )
-    parts = torch.from_numpy(drawn).split(_AT_ONCE)
-    return torch.cat([_mined(part, size, rho, scope) for part in parts])
-
-
-def _mined(drawn: Tensor, size: int, rho: float, scope: str) -> Tensor:
-    """Profile batches by their counts ``(B, C)``; each batch stands for a label of its own."""
-    mined = (drawn >= 2) & (drawn < size)
-    if scope == "minority":
-        rows, classes = drawn.shape
-        mined &= minority_of_counts(drawn.flatten().int(), (classes,) * rows, rho).view(rows, classes)
-    return mined
+    found = []
+    for part in torch.from_numpy(drawn).int().split(_AT_ONCE):  # each batch stands for a label of its own
+        sizes = (part.shape[1],) * part.shape[0]
+        found.append(mined_of_counts(part.flatten(), sizes, rho, scope).view(part.shape))
+    return torch.cat(found)
