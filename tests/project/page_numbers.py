@@ -242,6 +242,10 @@ def loss_ratio(benchmark: str, candidate: str, shape: str) -> str:
     return _two_digits(next(row["ratio"] for row in rows if row["shape"].startswith(shape)))
 
 
+def many_classes(benchmark: str) -> str:
+    return " and ".join(f"{row['ratio']:.2f}" for row in _record(benchmark)["many_classes"])
+
+
 # What there is to choose from.
 
 
@@ -268,6 +272,7 @@ VOCABULARY: list[Callable[..., str]] = [
     score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, apart, between_rules,
     validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken,
     weight_left, ratio, ratios, measured, method_steps, loss_ratios, loss_ratio, loss_cells, loss_range, how_many,
+    many_classes,
     cell, cells,
 ]  # fmt: skip
 

@@ -24,7 +24,7 @@ from rectifier.samplers import EpochSampler
 from rectifier.samplers.lmle import quintuplets
 from rectifier.training.config import Config
 
-DIGEST = "6353482f9776"
+DIGEST = "59758a20390f"
 VERSION = 1
 
 
