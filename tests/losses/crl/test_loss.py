@@ -271,3 +271,12 @@ def test_a_loss_first_used_in_evaluation_can_train_later() -> None:
 
 def test_options_are_shown() -> None:
     assert "comparison='absolute'" in repr(ClassRectificationLoss(comparison="absolute"))
+
+
+def test_options_are_checked_in_each_call() -> None:
+    """Also if an equal one was accepted before, and if it cannot be hashed."""
+    batch = make_batch([4], 10)
+    class_rectification_loss(*batch[:2], kappa=1)
+    for kappa in (True, [1], 0):
+        with pytest.raises(ValueError, match="kappa to be a positive integer"):
+            class_rectification_loss(*batch[:2], kappa=kappa)  # type: ignore[arg-type]

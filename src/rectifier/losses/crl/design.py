@@ -60,6 +60,11 @@ class Design(NamedTuple):
         return ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
 
     @property
+    def reads_scores(self) -> bool:
+        """Whether scores matter: at the class level, and where they choose the anchors."""
+        return self.level == "class" or self.anchors == "easy"
+
+    @property
     def counts_triplets(self) -> bool:
         """Whether the loss needs no list of pairs, because it is linear in scores and every sample is an anchor."""
         triplets = self.level == "class" and self.comparison == "relative"

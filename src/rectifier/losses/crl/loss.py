@@ -144,8 +144,10 @@ def _per_label(
         sizes = tuple(len(range(size)) for size in listed)
     with no_autocast(logits):
         given = prepare(logits, targets, features, sizes, design.level, gather)
-        score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
-        scores = score(given.logits, given.sizes)
+        scores = given.logits
+        if design.reads_scores or memory is not None:
+            score = columns.log_softmax if design.scores == "log-probability" else columns.softmax
+            scores = score(given.logits, given.sizes)
         chosen = _plan(scores, False, given.targets, given.features, given.sizes, design, generator, gather, memory)
         return chosen.losses(*columns.take(scores, [chosen.places]))[0]
 

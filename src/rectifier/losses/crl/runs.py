@@ -164,8 +164,9 @@ def _count_pairs(
     in_negative = ends.view(-1, width).cumsum(1)[:, :-1]
     active = (negative.shape[1] - inactive).to(gap.dtype)
     slope = active * gap.sign()
-    in_anchor = (slope - active).sum(1)
+    total = active.sum(1)
+    in_anchor = slope.sum(1) - total
     if anchors.score is not scores:
         in_anchor = torch.zeros_like(scores).index_copy_(0, anchors.position, in_anchor)
     in_anchor = in_anchor.index_add_(0, positive_idx.view(-1), slope.view(-1), alpha=-1)
-    return in_anchor, in_negative, active, kappa - no_pair.sum(1)
+    return in_anchor, in_negative, total, kappa - no_pair.sum(1)
