@@ -199,6 +199,7 @@ def test_rounds_begin_where_pre_training_ends(pretrain: float, epochs: int) -> N
 # Which methods already correct for class frequencies.
 
 BY_TRAINING = {
+    "asymmetric",
     *("over-sampling", "down-sampling", "class-balanced-sampling", "square-root-sampling", "progressive-sampling"),
     *("cost-sensitive", "class-balanced", "drw", "ldam-drw", "balanced-softmax", "logit-adjustment", "dcl", "lmle"),
 }
