@@ -80,6 +80,18 @@ class Settings:
     network: Name = _setting("Network to train. See: rectifier list networks.", "resnet32")
     network_options: Options = _setting("Options of the network, each as NAME=VALUE or network.NAME=VALUE.", dict)
 
+    weights: Folder | None = _optional(
+        "Weights to start from: a file (safetensors or a state dict) or a finished run.", "the network's own"
+    )
+    tune: Choice = _setting(
+        "What of a pretrained network is trained: its head on cached features, also its last stage, or all of it.",
+        choices="auto head last all",
+    )
+    views: Count = _setting("Cached views of a training image: 2 adds its mirror image, more add crops.", 1)
+    heads: Count | None = _optional("Heads whose mean decides, with tune=head.", "the recipe's")
+    noise: NonNegative = _setting("Noise on cached features, as a share of the deviation within classes.", 0.0)
+    smoothing: Momentum = _setting("Label smoothing.", 0.0)
+
     epochs: Count = _setting("Passes over the training images.", 30)
     batch_size: Count = _setting("Images per batch, over all devices together.", 128)
     seed: Seed = _setting("Seed of weights, sample order and augmentation.", 0, identity=False)
@@ -99,6 +111,14 @@ class Settings:
         "Largest random shift of a training image, in pixels.", "an eighth of its shorter side"
     )
     flip: Flag | None = _optional("Mirror half of the training images.", "yes, unless mirroring changes the labels")
+
+    augment: Choice = _setting(
+        "Augmentation of training images: shifts and flips, or these after TrivialAugment or RandAugment.",
+        choices="crop trivial rand",
+    )
+    rate_decay: Share = _setting("Factor on the rate for each stage further from the head.", 1.0)
+    freeze_norm: Flag = _setting("Keep the batch statistics of pretrained weights.", False)
+    ema: Momentum = _setting("Weight averaging: share of the average that a step keeps, such as 0.99; 0 for none.", 0.0)
 
     validate_every: Count = _setting("Epochs between validations.", 1)
     patience: Count | None = _optional("Stop after this many validations without improvement.", "never stop early")
