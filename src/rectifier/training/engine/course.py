@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from rectifier._base import check, console
 from rectifier.data.loader import Loader
+from rectifier.training.engine.average import Average
 from rectifier.training.engine.devices import gather_all
 from rectifier.training.engine.lanes import Lane, OnlyLane
 from rectifier.training.engine.loop import training
+from rectifier.training.engine.modes import set_training
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.schedule import rate_at
-from rectifier.training.engine.state import State, Tally
+from rectifier.training.engine.state import TERMS, State, Tally
 from rectifier.training.engine.step_modes import EagerStep, fastest, make_optimizer
 
 _REMEDY = (
@@ -29,7 +31,12 @@ _REMEDY = (
 
 @dataclass(eq=False)
 class Course:
-    """One training, from its checkpoint or the start to the end. Network and objective are on ``fabric.device``."""
+    """One training, from its checkpoint or the start to the end. Network and objective are on ``fabric.device``.
+
+    With ``judge_start`` the weights that it starts from count as epoch 0: they are validated, kept if no epoch is
+    better, and ``patience`` counts from there. Their row in the history has no loss. ``select="last"`` keeps the last
+    epoch all the same.
+    """
 
     name: str  # for messages
     fabric: Fabric
@@ -45,9 +52,11 @@ class Course:
     mixing: nn.Module | None = None
     validation: Callable[[], Tensor] | None = None  # gives a score; without it the last epoch is chosen
     before_epoch: Callable[[int], None] | None = None  # gets the number of each epoch, from 0
+    judge_start: bool = False
 
     def __post_init__(self) -> None:
         self.wrapped, self.optimizer = self.fabric.setup(self.network, make_optimizer(self.network, self.options))
+        self.average = Average(self.network, self.options.ema)  # of the weights in their final precision
         self.tally = Tally(len(self.labels), self.fabric.device)
         self.batches = len(self.loader)
         self.state = State.from_checkpoint(self.checkpoint)
@@ -83,6 +92,9 @@ class Course:
             trained = (self.network, self.wrapped, self.optimizer, self.objective, self.tally)
             self.step = fastest(EagerStep(self.fabric, *trained, self.mixing, self.options.clip), self.options, steps)
             self.wrapped.train()
+            set_training(self.network, self.options.freeze_norm)
+            if saved is None and self.judge_start:
+                self._judge_start()
         if saved is None:
             self.save()
 
@@ -105,7 +117,22 @@ class Course:
         """Start the validation of the epoch if it is due."""
         number = self.state.epoch + 1
         due = number % self.options.validate_every == 0 or number == self.options.epochs
-        return self.validation() if self.validation is not None and due else None
+        return self._validated() if due else None
+
+    def _validated(self) -> Tensor | None:
+        with self.average.in_place():
+            return None if self.validation is None else self.validation()
+
+    def _judge_start(self) -> None:
+        """Record the validation of the first weights, and keep them as those of epoch 0."""
+        validated = self._validated()
+        if validated is None:
+            return
+        row = {"epoch": 0, "step": 0, **dict.fromkeys(("lr", "loss", *TERMS)), "validation": float(validated)}
+        self.state.epochs.append(row)
+        self.state.judge(float(validated), self.network)
+        if self.recorder is not None:
+            self.recorder.save_epoch(row, [])
 
     def end_epoch(self, validated: Tensor | None) -> None:
         """Record the epoch, and keep its weights if it is the best. Waits for the score."""
@@ -115,10 +142,11 @@ class Course:
         row = {"epoch": number, "step": state.step, "lr": rate, **self.tally.means(), "validation": score}
         labels = [{"epoch": number, **label} for label in self.tally.by_label(self.labels)]
         state.end_epoch(row, labels)
-        if score is not None and (number - 1) / options.epochs >= options.choose_from:
-            state.judge(score, self.network, keep_last=options.select == "last")
-        elif self.validation is None and number == options.epochs:
-            state.keep(self.network)
+        with self.average.in_place():
+            if score is not None and (number - 1) / options.epochs >= options.choose_from:
+                state.judge(score, self.network, keep_last=options.select == "last")
+            elif self.validation is None and number == options.epochs:
+                state.keep(self.network)
         self.tally.reset()
         if self.recorder is not None:
             self.recorder.save_epoch(row, labels)
@@ -155,6 +183,7 @@ class Course:
                     {
                         **vars(self.state),
                         "network": self.network.state_dict(),
+                        "average": self.average.weights,
                         "optimizer": self.optimizer.state_dict(),
                         "objective": self.objective.state_dict(),
                         "sampler": sampler_state() if callable(sampler_state) else {},
@@ -167,6 +196,7 @@ class Course:
     def _restore(self, saved: dict[str, Any]) -> None:
         fabric = self.fabric
         self.network.load_state_dict(saved["network"])
+        self.average.load(saved.get("average", {}))
         _load_optimizer(self.optimizer, saved["optimizer"])
         self.objective.load_state_dict(saved["objective"])
         if saved["sampler"]:
@@ -186,7 +216,7 @@ class Course:
 
 def _load_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
     """Load the moments. The rate stays the same tensor or number, because the schedule sets its value."""
-    rates = [group["lr"] for group in optimizer.param_groups]
+    own = [{key: group[key] for key in ("lr", "scale")} for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+    for group, values in zip(optimizer.param_groups, own, strict=True):
+        group |= values

@@ -23,6 +23,7 @@ def training(course: Course) -> Iterator[None]:
         while window := list(islice(batches, options.accumulate)):
             course.step(window, rate_at(options, state.step, course.steps))  # ``take_step``, or its CUDA graph
             state.advance(len(window))
+            course.average.update(state.step)
             yield  # the caller checks the loss, saves, or stops
         score = course.validate()
         yield  # every training starts its validation before any waits for a score

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Options:
     """The settings of one training. A field that ``Config`` has too means the same there and here.
 
-    ``choose_from`` is the share of training after which an epoch can be chosen.
+    ``choose_from`` is the share of training after which an epoch can be chosen. ``rate_decay`` is explained in
+    ``groups.py``, ``freeze_norm`` in ``modes.py``, ``ema`` in ``average.py``.
     """
 
     epochs: int = 30
@@ -25,6 +26,9 @@ class Options:
     warmup: float = 0.0
     clip: float | None = None
     accumulate: int = 1
+    rate_decay: float = 1.0
+    freeze_norm: bool = False
+    ema: float = 0.0
     validate_every: int = 1
     patience: int | None = None
     select: str = "argmax"

@@ -15,6 +15,7 @@ from rectifier.evaluation.metrics import balanced_mean, count_correct
 from rectifier.networks.head import Output
 from rectifier.training.engine.devices import gather_all
 from rectifier.training.engine.graphs import Graphs, Work
+from rectifier.training.engine.modes import evaluating
 
 
 def shard(samples: int, fabric: Fabric) -> range:
@@ -26,15 +27,11 @@ def shard(samples: int, fabric: Fabric) -> range:
 def outputs(fabric: Fabric, network: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Output]]:
     """Yield each batch with the output of the network, which is in evaluation mode meanwhile."""
     dtype = next(network.parameters()).dtype  # float64, if training was
-    was_training = network.training
-    network.eval()
-    try:
+    with evaluating(network):
         for batch in batches:
             with fabric.autocast():
                 found = network(batch.images.to(dtype))
             yield batch, Output(found.logits.float(), found.features.float())
-    finally:
-        network.train(was_training)
 
 
 @dataclass(eq=False)

@@ -17,6 +17,7 @@ from torch import nn
 from rectifier.data.loader import Loader
 from rectifier.losses.cross_entropy import CrossEntropyLoss
 from rectifier.losses.objective import Objective
+from rectifier.training.engine.modes import set_training
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.step_modes import make_optimizer
 
@@ -45,7 +46,7 @@ def profile_step(
             torch.cuda.synchronize(fabric.device)
         times[name].append(time.perf_counter() - began)
 
-    copied.train()
+    set_training(copied, options.freeze_norm)
     loader.set_epoch(0)
     batches = chain.from_iterable(loader for _ in count())  # of as many epochs as needed
     with torch.random.fork_rng([fabric.device] if fabric.device.type == "cuda" else []):

@@ -14,6 +14,7 @@ from torch._dynamo.exc import TorchDynamoException  # the compiler has no public
 from rectifier._base import console
 from rectifier.data.loader import Batch
 from rectifier.training.engine.graphs import Graphs, first_line
+from rectifier.training.engine.groups import weight_groups
 from rectifier.training.engine.loop import take_step
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.state import Tally
@@ -23,27 +24,30 @@ COMPILE_FROM = {"network": 50_000, "loss": 100_000}
 
 
 def make_optimizer(network: nn.Module, options: Options) -> torch.optim.Optimizer:
-    """Return the optimizer that the options name, over all trainable weights.
+    """Return the optimizer that the options name, over the network's ``weight_groups``.
 
-    On a GPU its step is one kernel, and its rate is a tensor there, so that the step can be captured.
+    On a GPU its step is one kernel, and each rate is a tensor there, so that the step can be captured.
     """
-    weights = [weight for weight in network.parameters() if weight.requires_grad]
-    device = weights[0].device
+    groups = weight_groups(network, options)
+    device = groups[0]["params"][0].device
     on_gpu = device.type == "cuda"
-    rate = torch.tensor(options.lr, device=device) if on_gpu else options.lr
-    common: dict[str, Any] = {"lr": rate, "weight_decay": options.weight_decay, "fused": True if on_gpu else None}
+    for group in groups:
+        rate = options.lr * group["scale"]
+        group["lr"] = torch.tensor(rate, device=device) if on_gpu else rate
+    fused = True if on_gpu else None
     if options.optimizer == "adamw":
-        return torch.optim.AdamW(weights, capturable=on_gpu, **common)
-    return torch.optim.SGD(weights, momentum=options.momentum, nesterov=options.nesterov, **common)
+        return torch.optim.AdamW(groups, lr=options.lr, fused=fused, capturable=on_gpu)
+    return torch.optim.SGD(groups, lr=options.lr, fused=fused, momentum=options.momentum, nesterov=options.nesterov)
 
 
 def set_rate(optimizer: Any, rate: float) -> None:
-    """Set the learning rate; a rate on a GPU stays the same tensor."""
+    """Set the learning rate, times the scale of each group; a rate on a GPU stays the same tensor."""
     for group in optimizer.param_groups:
+        scaled = rate * group["scale"]
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(scaled)
         else:
-            group["lr"] = rate
+            group["lr"] = scaled
 
 
 @dataclass(eq=False)
