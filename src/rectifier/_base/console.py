@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, Task
 
 _silenced = 0
 
@@ -40,12 +40,18 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """Show a progress bar with the time left."""
+def progress(unit: str = "") -> Iterator[Progress]:
+    """Show a progress bar with the time left, and the speed if it has a ``unit``, such as images/s."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
+    class Speed(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f} {unit}" if task.speed else "")
+
+    columns = [TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn()]
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=is_quiet() or not console.is_terminal, transient=True) as display:
+    off = is_quiet() or not console.is_terminal
+    with Progress(*columns, *([Speed()] if unit else []), console=console, disable=off, transient=True) as display:
         yield display

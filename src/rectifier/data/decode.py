@@ -16,36 +16,47 @@ from PIL import Image, ImageOps
 from rectifier._base.files import write_bytes
 
 FITS = ("stretch", "crop", "pad")
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 
 
 class UnreadableError(Exception):
     """An image that cannot be decoded; the message says why."""
 
 
-def decode(path: Path, size: tuple[int, int], fit: str = "stretch") -> NDArray[np.uint8]:
+def decode(
+    path: Path, size: tuple[int, int], fit: str = "stretch", interpolation: str = "bilinear"
+) -> NDArray[np.uint8]:
     """Return an image file as uint8 RGB ``(H, W, 3)`` of this ``size``.
 
     EXIF orientation is applied, transparency becomes white, and 16-bit grey is scaled to 8 bits. ``fit`` handles
-    another aspect ratio: ``"stretch"`` it, ``"crop"`` the middle, or ``"pad"`` with black. Damaged, truncated and
-    missing files, and decompression bombs, raise ``UnreadableError``.
+    another aspect ratio: ``"stretch"`` it, ``"crop"`` the middle, or ``"pad"`` with black. ``interpolation`` is one of
+    ``INTERPOLATIONS``. Damaged, truncated and missing files, and decompression bombs, raise ``UnreadableError``.
     """
-    return np.asarray(_fitted(_load(path, 2 * max(size)), size, fit))
+    return np.asarray(fitted(load(path, size), size, fit, interpolation))
 
 
-def resize(pixels: NDArray[np.uint8], size: tuple[int, int], fit: str = "stretch") -> NDArray[np.uint8]:
+def resize(
+    pixels: NDArray[np.uint8], size: tuple[int, int], fit: str = "stretch", interpolation: str = "bilinear"
+) -> NDArray[np.uint8]:
     """Return an image ``(h, w, C)`` in this size ``(H, W, C)``, C = 1 or 3."""
     grey = pixels.shape[2] == 1
-    resized = np.asarray(_fitted(Image.fromarray(pixels[:, :, 0] if grey else pixels), size, fit))
+    resized = np.asarray(fitted(Image.fromarray(pixels[:, :, 0] if grey else pixels), size, fit, interpolation))
     return resized[:, :, None] if grey else resized
 
 
-def _fitted(image: Image.Image, size: tuple[int, int], fit: str) -> Image.Image:
-    width_height = size[1], size[0]
+def load(path: Path, size: tuple[int, int]) -> Image.Image:
+    """Return an image file as RGB. A large JPEG comes out smaller than it is, but with enough pixels for ``size``."""
+    return _load(path, 2 * max(size))
+
+
+def fitted(image: Image.Image, size: tuple[int, int], fit: str, interpolation: str = "bilinear") -> Image.Image:
+    """Return an image in this size."""
+    width_height, filter_ = (size[1], size[0]), Image.Resampling[interpolation.upper()]
     if image.size == width_height:
         return image
     if fit == "stretch":
-        return image.resize(width_height, Image.Resampling.BILINEAR, reducing_gap=3.0)
-    return (ImageOps.fit if fit == "crop" else ImageOps.pad)(image, width_height, Image.Resampling.BILINEAR)
+        return image.resize(width_height, filter_, reducing_gap=3.0)
+    return (ImageOps.fit if fit == "crop" else ImageOps.pad)(image, width_height, filter_)
 
 
 def image_size(path: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The loader: gathers, augments and normalises whole batches, from the device or from disk."""
+"""The loader: gathers, augments and normalises whole batches, from the device or from disk; or gathers features."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from torch import Tensor
 from rectifier._base import check, console
 from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
+from rectifier.data.features import CachedFeatures
 from rectifier.data.normalise import Normalisation, statistics
-from rectifier.data.pixels import AT_ONCE, Resident, Streamed, free_memory
+from rectifier.data.pixels import AT_ONCE, Resident, Streamed, free_memory, image_bytes
 from rectifier.samplers import UniformSampler
 from rectifier.samplers.base import in_process_group
 
 
 class Batch(NamedTuple):
-    """Images ``(B, C, H, W)`` in channels-last memory, targets ``(B, A)``, and their positions ``(B,)`` in the part."""
+    """Images ``(B, C, H, W)`` in channels-last memory, targets ``(B, A)``, and their positions ``(B,)`` in the part.
+
+    From cached features, ``images`` are float32 features ``(B, *shape)``.
+    """
 
     images: Tensor
     targets: Tensor
@@ -37,8 +41,12 @@ class Loader:
     Each pass over the loader is the next epoch. ``set_epoch``, of the loader or of its sampler, chooses another. The
     ranks of a sampler share the order and augmentation of one process.
 
+    Cached features come as they are. In the training part, where images have several views, each gets one of its views
+    at random in every epoch.
+
     Args:
-        data: decoded images, in memory or in a store (``build_store`` decodes image files into one).
+        data: decoded images, in memory or in a store (``build_store`` decodes image files into one), or
+            cached features.
         part: ``"train"``, ``"validation"`` or ``"test"``.
         batch_size: images per batch. A batch sampler has its own.
         shuffle: draw another order in every epoch from ``seed``. In a process group every rank gets its share.
@@ -48,8 +56,9 @@ class Loader:
         device: device of the batches.
         mode: ``"resident"`` and ``"streamed"`` override the automatic choice.
         normalise: mean and deviation; by default those of the training part. ``None`` keeps pixels from 0 to 1.
+            Features are not normalised.
         drop_last: drop a last batch that is not full.
-        seed: seed of order and augmentation.
+        seed: seed of order, augmentation and views.
 
     >>> from rectifier.data.readers.shapes import shapes
     >>> loader = Loader(shapes(samples=40, size=16, ratio=4), "train", 8, shuffle=True, augment=CropAndFlip(2))
@@ -82,7 +91,7 @@ class Loader:
         ]
         check.raise_all(complaints)
         images, positions = data.images, data.indices(part)
-        if not isinstance(images, Decoded):
+        if not isinstance(images, (CachedFeatures, Decoded)):
             got = "files that are not decoded; build_store(data, FOLDER, size=...) decodes them once"
             check.fail(f"the images of {data.name!r}", "in memory or in a store", got)
         if not len(positions):
@@ -94,13 +103,20 @@ class Loader:
         if shuffle:
             sampler = UniformSampler(len(positions), seed=seed, distributed=in_process_group())
         self._use(sampler)
-        self.normalisation = statistics(data) if isinstance(normalise, str) else normalise
-        self._scale, self._shift = self._line(images.shape)
+        self._views, rows = 1, positions  # the views of a sample lie one after the other
+        if isinstance(images, CachedFeatures):
+            self.normalisation = None
+            images, self._views = _features_of(images.select(positions.numpy()), part, augment, normalise)
+            rows = torch.arange(len(images))
+        else:
+            self.normalisation = statistics(data) if isinstance(normalise, str) else normalise
+            self._scale, self._shift = self._line(images.shape)
+        self._draws_views = self._views > 1
         narrow = torch.int8 if max(data.space.sizes) < 2**7 else torch.int32  # these stay in memory
         self._targets = data.targets.clamp(min=-1).to(narrow)[positions].to(self.device)
-        self._image_bytes = int(np.prod(images.shape))
-        self.mode, self.description = _chosen_mode(mode, images, part, len(positions), self.device)
-        self._pixels = (Resident if self.mode == "resident" else Streamed)(images, positions, self.device)
+        self._image_bytes, self._of_features = image_bytes(images), isinstance(images, CachedFeatures)
+        self.mode, self.description = _chosen_mode(mode, images, part, len(positions), self._views, self.device)
+        self._pixels = (Resident if self.mode == "resident" else Streamed)(images, rows, self.device)
         console.say(self.description)
 
     def _use(self, sampler: Iterable[Any] | None) -> None:
@@ -136,9 +152,11 @@ class Loader:
         return other
 
     def in_order(self, positions: Iterable[int]) -> Loader:
-        """Return a loader that shares these pixels and yields these positions in order, without augmentation."""
+        """Return a loader that shares these pixels and yields these positions in order, without augmentation; of
+        features, view 0.
+        """
         other = self.with_sampler(positions, self.seed)
-        other.augment, other.drop_last = None, False
+        other.augment, other.drop_last, other._draws_views = None, False, False
         return other
 
     def positions(self, batch: int) -> Tensor:
@@ -151,7 +169,7 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
         batches = self._batches()
-        draws = self._draws(epoch, sum(map(len, batches)))
+        draws, views = self._draws(epoch, samples := sum(map(len, batches))), self._drawn_views(epoch, samples)
         start = sum(map(len, batches[: self._skip]))
         batches = batches[self._skip :]
         self._turn(epoch + 1)
@@ -161,9 +179,10 @@ class Loader:
         sizes = [sum(map(len, group)) for group in groups]
         order = torch.cat(batches)
         on_device = order.to(self.device)  # once an epoch: a copy in every step would stall the device
-        for group, index, pixels in zip(
-            groups, on_device.split(sizes), self._pixels.read(order.split(sizes), on_device.split(sizes)), strict=True
-        ):
+        places = self._places(order, views, start)
+        there = on_device if places is order else places.to(self.device)
+        pixels_of = self._pixels.read(places.split(sizes), there.split(sizes))
+        for group, index, pixels in zip(groups, on_device.split(sizes), pixels_of, strict=True):
             images = self._finish(pixels, None if draws is None else draws[start : start + len(index)])
             start += len(index)
             each = [len(batch) for batch in group]
@@ -205,13 +224,29 @@ class Loader:
     def _draws(self, epoch: int, count: int) -> Tensor | None:
         if not isinstance(self.augment, CropAndFlip):
             return None
-        # Drawn for all ranks and distributed like the samples, so several ranks see the images of one process.
+        return self._drawn(self.augment.draw, epoch, count).to(self.device)
+
+    def _drawn_views(self, epoch: int, count: int) -> Tensor | None:
+        if not self._draws_views:
+            return None
+        return self._drawn(lambda n, generator: torch.randint(self._views, (n,), generator=generator), epoch, count)
+
+    def _places(self, order: Tensor, views: Tensor | None, start: int) -> Tensor:
+        """Return where the images of these positions lie: with several views of each, one of them."""
+        if self._views == 1:
+            return order
+        return order * self._views + (0 if views is None else views[start : start + len(order)])
+
+    def _drawn(self, draw: Callable[[int, torch.Generator], Tensor], epoch: int, count: int) -> Tensor:
+        """Draw for all ranks and distribute like the samples, so several ranks see the images of one process."""
         ranks, rank = int(getattr(self._timed, "num_replicas", 1)), int(getattr(self._timed, "rank", 0))
         seed = int(np.random.SeedSequence((self.seed, epoch)).generate_state(1, np.uint64)[0]) >> 1
-        return self.augment.draw(count * ranks, torch.Generator().manual_seed(seed))[rank::ranks].to(self.device)
+        return draw(count * ranks, torch.Generator().manual_seed(seed))[rank::ranks]
 
     def _finish(self, pixels: Tensor, draws: Tensor | None) -> Tensor:
         """Augment and normalise ``(B, H, W, C)`` uint8: float ``(B, C, H, W)`` in channels-last memory."""
+        if self._of_features:
+            return pixels.float()
         if isinstance(self.augment, CropAndFlip):
             pixels = self.augment(pixels, cast(Tensor, draws))
         elif self.augment is not None:
@@ -241,16 +276,37 @@ def _checked(images: object, count: int) -> Tensor:
     return images
 
 
-def _chosen_mode(mode: str, images: Decoded, part: str, samples: int, device: torch.device) -> tuple[str, str]:
+def _features_of(images: CachedFeatures, part: str, augment: object, normalise: object) -> tuple[CachedFeatures, int]:
+    """Return the features with each view as an image of its own, and the number of views."""
+    views = images.views if part == "train" else 1
+    wanted = "None, because these images are cached features"
+    plain = not isinstance(normalise, Normalisation)  # "train" asks for what suits the data
+    complaints = [
+        check.that("augment", augment, f"{wanted}; cache several views of each", augment is None),
+        check.that("normalise", normalise, wanted, plain),
+    ]
+    check.raise_all(complaints)
+    if missing := int((images.rows[:, :views] < 0).any(1).sum()):
+        got = f"{missing:,} that were not in the training part when they were cached"
+        check.fail("training images", f"cached with {views} views", got)
+    return images.apart(views), views
+
+
+def _chosen_mode(
+    mode: str, images: Decoded | CachedFeatures, part: str, samples: int, views: int, device: torch.device
+) -> tuple[str, str]:
     """Choose where the pixels stay, and describe it."""
-    need, free = samples * int(np.prod(images.shape)), free_memory(device)
+    need, free = samples * views * image_bytes(images), free_memory(device)
     source = "memory" if isinstance(images, ImageArray) else "disk"
     if mode == "auto":
         here_already = source == "memory" and device.type == "cpu"
         mode = "resident" if here_already or need <= free / 2 else "streamed"
     where = f"kept on {device}" if mode == "resident" else f"streamed from {source} to {device}"
     amount = f"{need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there"
-    return mode, f"{part}: {samples:,} images of {images.shape[0]} x {images.shape[1]}, {where} ({amount})"
+    what = f"images of {images.shape[0]} x {images.shape[1]}"
+    if isinstance(images, CachedFeatures):
+        what = f"images, {' x '.join(map(str, images.shape))} features{f' of {views} views' if views > 1 else ''}"
+    return mode, f"{part}: {samples:,} {what}, {where} ({amount})"
 
 
 def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]:

@@ -1,4 +1,4 @@
-"""Read the pixels of a loader: from the device itself, or from the memory map, read ahead."""
+"""Read the pixels or features of a loader: from the device itself, or from the memory map, read ahead."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rectifier.data.dataset import Decoded, ImageArray
+from rectifier.data.dataset import Decoded, ImageArray, Ints
+from rectifier.data.features import CachedFeatures
 from rectifier.data.store import available_cores
 
 AT_ONCE = 32 << 20  # bytes of pixels that a GPU receives, or turns into batches, at once
@@ -22,17 +23,16 @@ AHEAD = 3  # batches to read ahead when streaming; on a GPU, groups of batches o
 class Resident:
     """The whole part on the device."""
 
-    def __init__(self, images: Decoded, positions: Tensor, device: torch.device) -> None:
+    def __init__(self, images: Decoded | CachedFeatures, positions: Tensor, device: torch.device) -> None:
         self._rows: Tensor | None = None
-        if isinstance(images, ImageArray) and device.type == "cpu":
-            # The images are already in memory: index their rows instead of copying them.
-            self._pixels, self._rows = torch.from_numpy(images.pixels), positions
+        if device.type == "cpu" and (held := _in_memory(images, positions)) is not None:
+            self._pixels, self._rows = held  # index the rows instead of copying them
             return
-        self._pixels = torch.empty((len(positions), *images.shape), dtype=torch.uint8, device=device)
-        step = max(1, AT_ONCE // int(np.prod(images.shape)))
+        self._pixels = torch.empty((len(positions), *images.shape), dtype=_kind(images), device=device)
+        step = max(1, AT_ONCE // image_bytes(images))
         for start in range(0, len(positions), step):
-            chunk = images.gather(positions[start : start + step].numpy())
-            self._pixels[start : start + len(chunk)] = torch.from_numpy(chunk).to(device)
+            chunk = _gather(images, positions[start : start + step].numpy())
+            self._pixels[start : start + len(chunk)] = chunk.to(device)
 
     def read(self, positions: Iterable[Tensor], on_device: Iterable[Tensor]) -> Iterator[Tensor]:
         """Yield the pixels ``(n, H, W, C)`` at each list of positions, given on the CPU and on the device."""
@@ -43,7 +43,7 @@ class Resident:
 class Streamed:
     """Pixels from the memory map, read ahead by threads; a GPU gets them through pinned memory and its own stream."""
 
-    def __init__(self, images: Decoded, positions: Tensor, device: torch.device) -> None:
+    def __init__(self, images: Decoded | CachedFeatures, positions: Tensor, device: torch.device) -> None:
         self._images, self._rows, self._device = images, positions.numpy(), device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -65,9 +65,8 @@ class Streamed:
     def _fetch(self, index: Tensor) -> tuple[Tensor, Any]:
         rows = self._rows[index.numpy()]
         if self._stream is None:
-            return torch.from_numpy(self._images.gather(rows)).to(self._device), None
-        pinned = torch.empty((len(rows), *self._images.shape), dtype=torch.uint8, pin_memory=True)
-        self._images.gather(rows, pinned.numpy())
+            return _gather(self._images, rows).to(self._device), None
+        pinned = _gather(self._images, rows, pin_memory=True)
         with torch.cuda.stream(self._stream):
             moved = pinned.to(self._device, non_blocking=True)
             done = self._stream.record_event()
@@ -80,6 +79,33 @@ class Streamed:
             current.wait_event(copy[0])
             moved.record_stream(current)  # or its memory could be reused before this stream has read it
         return moved
+
+
+def image_bytes(images: Decoded | CachedFeatures) -> int:
+    """Return the bytes of one image, or of one view of its features."""
+    return int(np.prod(images.shape)) * _kind(images).itemsize
+
+
+def _kind(images: Decoded | CachedFeatures) -> torch.dtype:
+    if not isinstance(images, CachedFeatures):
+        return torch.uint8
+    return torch.float16 if images.dtype == np.float16 else torch.float32
+
+
+def _gather(images: Decoded | CachedFeatures, rows: Ints, pin_memory: bool = False) -> Tensor:
+    out = torch.empty((len(rows), *images.shape), dtype=_kind(images), pin_memory=pin_memory)
+    images.gather(rows, out=out.numpy())
+    return out
+
+
+def _in_memory(images: Decoded | CachedFeatures, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return images that are in memory already, with their rows at these positions; None if they are on disk."""
+    if isinstance(images, ImageArray):
+        return torch.from_numpy(images.pixels), positions
+    whole = images.blocks.in_memory() if isinstance(images, CachedFeatures) else None
+    if whole is None:
+        return None
+    return torch.from_numpy(whole), torch.from_numpy(cast(CachedFeatures, images).rows[positions.numpy(), 0])
 
 
 def free_memory(device: torch.device) -> int:
