@@ -29,6 +29,7 @@ FORMS = {
     "ddan": ("ddan", {"branch": 16}),
     "darn": ("darn", {"shared": (48, 32), "branch": 16}),
     "fashionnet": ("fashionnet", {"shared": (48, 32)}),
+    "efficientnet-lite0": ("efficientnet-lite0", {"hidden": 24}),
     "mlp": ("mlp", {}),
     "mlp deep": ("mlp", {"hidden": (32, 16), "branch": 8, "dropout": 0.2}),
 }
@@ -42,6 +43,7 @@ TRIED = {  # else 8 x 9
     "ddan": (43, 39),
     "darn": (75, 71),
     "fashionnet": (32, 39),
+    **{f"efficientnet-lite{number}": (64, 65) for number in range(3)},
 }
 
 

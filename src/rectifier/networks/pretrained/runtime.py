@@ -1,0 +1,155 @@
+"""extractor: a backbone as a fast function from raw pixels to features, with the fastest engine of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rectifier._base import check
+from rectifier.networks.pretrained.backbone import Backbone, digest
+from rectifier.networks.pretrained.engines import Engine, OnnxRuntime, OpenVino, Pixels, TorchEngine
+from rectifier.networks.pretrained.onnx_graph import can_write, onnx_model
+from rectifier.networks.pretrained.taps import Taps
+
+ENGINES = ("auto", "onnxruntime", "openvino", "openvino-bf16", "torch")
+"""What can run a backbone on a CPU. On a GPU it is torch."""
+
+CPU = torch.device("cpu")
+
+_VERSION = 1  # of what features mean; a higher one makes caches of features old
+
+
+class Extractor:
+    """Map raw pixels, uint8 ``(n, H, W, 3)``, to the layers of a backbone: float32 ``(n, *shape)`` by name.
+
+    ``layers`` holds the shape of each layer for one image, ``size`` and ``interpolation`` how to resize images.
+    ``key`` identifies the features: weights, network, layers and preparation, but not the engine. ``described`` says
+    what runs and why.
+    """
+
+    def __init__(self, backbone: Backbone, taps: Taps, name: str, engine: Engine, described: str) -> None:
+        self.key = _key(backbone, taps)
+        self.layers: dict[str, tuple[int, ...]] = dict(taps.shapes)
+        self.size = backbone.preprocessing.size
+        self.interpolation = backbone.preprocessing.interpolation
+        self.engine, self.described = name, described
+        self._run = engine
+
+    def __call__(self, pixels: Pixels) -> dict[str, NDArray[np.float32]]:
+        given = self._checked(pixels)
+        found = {layer: np.empty((len(given), *shape), np.float32) for layer, shape in self.layers.items()}
+        for start in range(0, len(given), self._run.batch):
+            several = slice(start, start + self._run.batch)
+            for layer, values in zip(self.layers, self._run(np.ascontiguousarray(given[several])), strict=True):
+                found[layer][several] = values
+        return found
+
+    def _checked(self, pixels: Pixels) -> Pixels:
+        if pixels.dtype != np.uint8:
+            raise TypeError(check.sentence("pixels", "a uint8 array", f"a {pixels.dtype} array"))
+        if pixels.ndim != 4 or pixels.shape[1:3] != self.size or pixels.shape[3] not in (1, 3):
+            height, width = self.size
+            check.fail("pixels", f"of shape (n, {height}, {width}, 3)", f"shape {pixels.shape}")
+        return pixels if pixels.shape[3] == 3 else pixels.repeat(3, axis=3)  # grey
+
+
+def extractor(
+    backbone: Backbone, layers: Sequence[str] = ("last",), *, device: str = "auto", engine: str = "auto"
+) -> Extractor:
+    """Prepare a backbone to compute features of many images. It keeps the weights that the backbone has now.
+
+    Args:
+        backbone: what ``load_backbone`` returns.
+        layers: ``"last"`` (the features), ``"penultimate"`` (the input of the last layer, averaged over positions),
+            ``"maps"`` (the maps at ``cut("last")``).
+        device: ``"auto"`` (a GPU where there is one), ``"cpu"`` or ``"cuda"``.
+        engine: one of ``ENGINES``. ``"auto"`` takes torch in bfloat16 on a GPU. On a CPU it takes ONNX Runtime or
+            OpenVINO, whichever is installed, or the faster one in a short trial; torch where neither is. All agree to
+            1e-4, except ``"openvino-bf16"``, which is faster on some CPUs and right to two digits only.
+
+    >>> from rectifier.networks.pretrained import load_backbone
+    >>> compute = extractor(load_backbone("efficientnet-lite0", size=64), ("last", "maps"), device="cpu")
+    >>> found = compute(np.zeros((3, 64, 64, 3), np.uint8))
+    >>> {layer: values.shape for layer, values in found.items()}
+    {'last': (3, 1280), 'maps': (3, 192, 2, 2)}
+    """
+    check.raise_all([check.choice("engine", engine, ENGINES)])
+    taps = Taps(backbone, layers).eval()
+    place = _device(device, engine)
+    if engine == "auto" and place.type == "cpu":
+        name, made, reason = _fastest(backbone, taps)
+        return Extractor(backbone, taps, name, made, made.described + reason)
+    name = "torch" if engine == "auto" else engine
+    made = _build(name, backbone, taps, place)
+    return Extractor(backbone, taps, name, made, made.described)
+
+
+def _device(device: str, engine: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() and engine in ("auto", "torch") else "cpu")
+    place = torch.device(device)
+    if place.type != "cpu" and engine not in ("auto", "torch"):
+        check.fail("engine", f"torch on {device}; the others run on a CPU", repr(engine))
+    return place
+
+
+def _build(name: str, backbone: Backbone, taps: Taps, device: torch.device = CPU, model: bytes | None = None) -> Engine:
+    from rectifier.data.store import available_cores
+
+    if name == "torch":
+        return TorchEngine(taps, device)
+    model = model or onnx_model(backbone.trunk, taps, backbone.preprocessing.size)
+    if name == "onnxruntime":
+        return OnnxRuntime(model, available_cores())
+    return OpenVino(model, available_cores(), "bf16" if name == "openvino-bf16" else "f32")
+
+
+def _fastest(backbone: Backbone, taps: Taps) -> tuple[str, Engine, str]:
+    """Return the engine for a CPU: its name, the engine, and why it was taken."""
+    names = [name for name in ("onnxruntime", "openvino") if find_spec(name)]
+    if not names:
+        return _with_torch(backbone, taps, "pip install 'rectifier[pretrained]' brings a faster engine")
+    if not can_write(backbone.trunk):
+        return _with_torch(backbone, taps, "with the package onnxscript, ONNX Runtime could run this network faster")
+    try:
+        model = onnx_model(backbone.trunk, taps, backbone.preprocessing.size)
+        built = {name: _build(name, backbone, taps, model=model) for name in names}
+    except Exception as error:  # whatever the exporter or a runtime raises on a network that it does not know
+        reason = str(error).strip().partition("\n")[0][:200]
+        return _with_torch(backbone, taps, f"it cannot become an ONNX model ({reason})")
+    if len(built) == 1:
+        return names[0], built[names[0]], ""
+    seconds = {name: _trial(made, backbone.preprocessing.size) for name, made in built.items()}
+    best, other = sorted(seconds, key=seconds.__getitem__)
+    words = built[other].described.partition(" on ")[0]
+    return best, built[best], f", {seconds[other] / seconds[best]:.2f} times as fast as {words} in a trial"
+
+
+def _with_torch(backbone: Backbone, taps: Taps, reason: str) -> tuple[str, Engine, str]:
+    return "torch", _build("torch", backbone, taps), f"; {reason}"
+
+
+def _trial(engine: Engine, size: tuple[int, int]) -> float:
+    """Return the seconds of a batch, the best of three after one to warm up."""
+    pixels, seconds = np.zeros((engine.batch, *size, 3), np.uint8), []
+    for _ in range(4):
+        start = time.perf_counter()
+        engine(pixels)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])
+
+
+def _key(backbone: Backbone, taps: Taps) -> str:
+    facts = {
+        **{"version": _VERSION, "name": backbone.name, "weights": digest(backbone.trunk)},
+        **{"layers": taps.shapes, "preprocessing": asdict(backbone.preprocessing)},
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
