@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from rectifier.data.decode import UnreadableError, decode, image_size, resize
+from rectifier.data.decode import FITS, INTERPOLATIONS, UnreadableError, decode, image_size, resize
 
 SIZE = (6, 8)  # height, width
 
@@ -185,3 +185,33 @@ def test_decoding_processes_import_no_torch() -> None:
     code = "import sys; import rectifier.data.decode; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_a_photo_that_is_not_larger_is_what_pillow_alone_gives(tmp_path: Path, interpolation: str) -> None:
+    """The usual three calls: open, convert, resize."""
+    noise = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
+    method = Image.Resampling[interpolation.upper()]
+    for suffix in ("png", "jpg"):
+        path = save(tmp_path / f"a.{suffix}", Image.fromarray(noise))
+        expected = np.asarray(Image.open(path).convert("RGB").resize((48, 48), method))
+        np.testing.assert_array_equal(decode(path, (48, 48), "stretch", interpolation), expected)
+        pixels = np.asarray(Image.open(path))
+        np.testing.assert_array_equal(resize(pixels, (48, 48), "stretch", interpolation), expected)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_bilinear_is_the_default(tmp_path: Path, fit: str) -> None:
+    path = save(tmp_path / "a.png", cross(31, 57))
+    np.testing.assert_array_equal(decode(path, (20, 20), fit), decode(path, (20, 20), fit, "bilinear"))
+    assert not np.array_equal(decode(path, (20, 20), fit), decode(path, (20, 20), fit, "nearest"))
+
+
+def test_a_large_photo_shrinks_to_nearly_what_pillow_alone_gives(tmp_path: Path) -> None:
+    down, across = np.mgrid[0:600, 0:800]
+    waves = np.stack([np.sin(down / 40), np.cos(across / 50), np.sin((down + across) / 60)], 2)
+    path = save(tmp_path / "a.jpg", Image.fromarray((127 + 100 * waves).astype(np.uint8)), quality=95)
+    expected = np.asarray(Image.open(path).resize((64, 64), Image.Resampling.BICUBIC)).astype(int)
+    found = decode(path, (64, 64), "stretch", "bicubic")
+    assert abs(found - expected).max() <= 8
+    assert abs(found - expected).mean() < 1

@@ -5,7 +5,7 @@ notes, progress and errors go to stderr.
 """
 
 # Each module adds its verb.
-from rectifier.cli import compare, demo, evaluate, list, predict, profile, reproduce, store, train  # noqa: F401
+from rectifier.cli import compare, demo, evaluate, features, list, predict, profile, reproduce, store, train  # noqa: F401
 from rectifier.cli.app import app, main
 
 __all__ = ["app", "main"]

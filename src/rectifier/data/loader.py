@@ -303,9 +303,10 @@ def _chosen_mode(
         mode = "resident" if here_already or need <= free / 2 else "streamed"
     where = f"kept on {device}" if mode == "resident" else f"streamed from {source} to {device}"
     amount = f"{need / 2**30:.2f} GiB, {free / 2**30:.1f} GiB free there"
-    what = f"images of {images.shape[0]} x {images.shape[1]}"
     if isinstance(images, CachedFeatures):
         what = f"images, {' x '.join(map(str, images.shape))} features{f' of {views} views' if views > 1 else ''}"
+    else:
+        what = f"images of {images.shape[0]} x {images.shape[1]}"
     return mode, f"{part}: {samples:,} {what}, {where} ({amount})"
 
 

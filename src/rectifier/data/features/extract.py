@@ -74,6 +74,7 @@ class Extraction:
         chunks = [images[start : start + BLOCK_IMAGES] for start in range(0, len(images), BLOCK_IMAGES)]
         todo = {number: count for number, chunk in enumerate(chunks) if (count := len(self._lacking(chunk)))}
         if not todo:
+            console.say(f"{check.amount(len(images), 'image')}: features are in the cache, {self.folder}.")
             return
         self._make_room([each for number in todo for each in self._lacking(chunks[number])])
         waiting = False
@@ -111,12 +112,12 @@ class Extraction:
                 else:
                     work.keys += [key_of(image.digest, view) for view in views]
                     work.pixels.append(pixels)
+                    meter.advance(1)
                 last = image is work.lacking[-1][0]
                 if last or sum(map(len, work.pixels)) >= _BATCH:
                     self._compute(work)
                     for each in held:
                         each.claim.touch()
-                meter.advance(1)
                 if last:
                     self._write(work)
                     work.claim.release()
