@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Any
@@ -76,7 +77,8 @@ def find_rate(
     )
     rates = [lowest * (highest / lowest) ** (number / (steps - 1)) for number in range(steps)]
     losses: list[float] = []
-    with torch.random.fork_rng([fabric.device] if fabric.device.type == "cuda" else []), console.progress() as bar:
+    on_gpu = fabric.device.type == "cuda"
+    with torch.random.fork_rng([fabric.device] if on_gpu else []), _same_epoch(batches), console.progress() as bar:
         found = _losses(fabric, network, objective, batches, options, mixing, rates)
         for loss in _smoothed(bar.track(found, total=steps, description="rates")):
             if not math.isfinite(loss) or loss > _DIVERGED * min([loss, *losses]):
@@ -107,14 +109,22 @@ def _losses(
     step = EagerStep(fabric, copied, wrapped, optimizer, objective, tally, mixing, options.clip)
     wrapped.train()
     set_training(copied, options.freeze_norm)
-    set_epoch: Any = getattr(batches, "set_epoch", lambda _: None)
-    set_epoch(0)
     endless = chain.from_iterable(batches for _ in count())
     for rate in rates:
         step(list(islice(endless, options.accumulate)), rate)
         yield tally.means()["loss"]
         tally.reset()
-    set_epoch(0)
+
+
+@contextmanager
+def _same_epoch(batches: Any) -> Iterator[None]:
+    """Set a loader back to the epoch that it has now."""
+    epoch = getattr(batches, "epoch", None)
+    try:
+        yield
+    finally:
+        if epoch is not None:
+            batches.set_epoch(epoch)
 
 
 def _smoothed(losses: Iterable[float]) -> Iterator[float]:
