@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from numbers import Integral
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from rectifier.data.augment import CropAndFlip
 from rectifier.data.dataset import PARTS, Decoded, ImageArray, ImageData
 from rectifier.data.features import CachedFeatures
 from rectifier.data.normalise import Normalisation, statistics
+from rectifier.data.order import order_of
 from rectifier.data.pixels import AT_ONCE, Resident, Streamed, free_memory, image_bytes
 from rectifier.samplers import UniformSampler
 from rectifier.samplers.base import in_process_group
@@ -204,7 +204,7 @@ class Loader:
             self._timed.set_epoch(epoch)
 
     def _plan(self) -> list[Tensor]:
-        order = _order(self.sampler, len(self._targets))
+        order = order_of(self.sampler, len(self._targets))
         batches = list(order.split(self.batch_size)) if isinstance(order, Tensor) else order
         full = self.batch_size if isinstance(order, Tensor) else len(batches[0])
         if self.drop_last and len(last := batches[-1]) < full:
@@ -308,24 +308,3 @@ def _chosen_mode(
     else:
         what = f"images of {images.shape[0]} x {images.shape[1]}"
     return mode, f"{part}: {samples:,} {what}, {where} ({amount})"
-
-
-def _order(sampler: Iterable[Any] | None, samples: int) -> Tensor | list[Tensor]:
-    """Bring any sampler to positions ``(n,)``, or to a list with the positions of each batch."""
-    if sampler is None:
-        return torch.arange(samples)
-    shard = getattr(sampler, "shard", None)
-    drawn = shard() if callable(shard) else list(sampler)
-    if not len(drawn):
-        check.fail("sampler", "one that yields samples", "none")
-    if isinstance(drawn, Tensor):
-        order = drawn if drawn.dim() == 1 else list(drawn)
-    elif isinstance(drawn[0], Integral) or (isinstance(drawn[0], (Tensor, np.ndarray)) and drawn[0].ndim == 0):
-        order = torch.tensor([int(position) for position in drawn])
-    else:
-        order = [torch.as_tensor(batch, dtype=torch.int64) for batch in drawn]
-    every = order if isinstance(order, Tensor) else torch.cat(order)
-    low, high = int(every.min()), int(every.max())
-    if low < 0 or high >= samples:  # on a GPU a wrong index would stop the whole process, far from its cause
-        check.fail("every position", f"from 0 to {samples - 1}", low if low < 0 else high)
-    return order

@@ -296,6 +296,15 @@ def test_a_cache_that_cannot_be_written(data: ImageData, tmp_path: Path, monkeyp
         cached_features(data, FakeNetwork())
 
 
+def test_a_claim_that_cannot_be_written(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("rectifier.data.features.extract.Claim.take", refused)
+    with pytest.raises(OSError, match=r"Features cannot be cached in .*\(Permission denied\)"):
+        cached_features(data, FakeNetwork())
+
+
 def test_features_travel_to_other_processes(data: ImageData) -> None:
     found = features(data, views=2)
     again = pickle.loads(pickle.dumps(found))

@@ -119,7 +119,10 @@ class Blocks:
     def read(self, rows: Ints, out: NDArray[Any]) -> None:
         """Write these rows to ``out`` ``(n, *shape)``, of any type."""
         if (whole := self.in_memory()) is not None:
-            out[...] = whole[rows]
+            if out.dtype == whole.dtype:
+                whole.take(rows, axis=0, out=out, mode="clip")  # in mode "raise" NumPy would copy `out`
+            else:
+                out[...] = whole[rows]
             return
         block = np.searchsorted(self._firsts, rows, side="right") - 1
         order = np.argsort(block, kind="stable")

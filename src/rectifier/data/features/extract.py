@@ -6,7 +6,7 @@ import errno
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -102,8 +102,9 @@ class Extraction:
         """Compute each chunk that no other process claims, and say whether there was one."""
         held: list[Work] = []
         done = False
+        decoded = self._decoded(self._claimed(chunks, held))
         try:
-            for work, image, views, future in self._decoded(self._claimed(chunks, held)):
+            for work, image, views, future in decoded:
                 done = True
                 try:
                     pixels = future.result()
@@ -123,6 +124,7 @@ class Extraction:
                     work.claim.release()
                     held.remove(work)
         finally:
+            decoded.close()  # its threads end before the claims
             for work in held:
                 work.claim.release()
         return done
@@ -130,7 +132,8 @@ class Extraction:
     def _claimed(self, chunks: Iterable[Sequence[Image]], held: list[Work]) -> Iterator[Work]:
         """Claim one chunk after the other, and yield what the cache lacks of it by then."""
         for chunk in chunks:
-            claim = Claim.take(self.folder / f"{chunk[0].digest.hex()}.claim")
+            with self._room_for(sum(image.views for image in chunk)):
+                claim = Claim.take(self.folder / f"{chunk[0].digest.hex()}.claim")
             if claim is None:
                 continue
             held.append(work := Work(claim, []))
@@ -142,7 +145,7 @@ class Extraction:
                 claim.release()
                 held.remove(work)
 
-    def _decoded(self, works: Iterable[Work]) -> Iterator[tuple[Work, Image, list[int], Future[Pixels]]]:
+    def _decoded(self, works: Iterable[Work]) -> Generator[tuple[Work, Image, list[int], Future[Pixels]]]:
         """Decode ahead of the network: two batches, so that neither waits and little memory is taken."""
         waiting: deque[tuple[Work, Image, list[int], Future[Pixels]]] = deque()
         ahead = 0

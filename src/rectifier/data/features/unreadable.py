@@ -43,8 +43,7 @@ def list_unreadable(data: ImageData, reasons: Mapping[int, str], unreadable: str
     names = data.images.paths if isinstance(data.images, ImageFiles) else data.ids
     text = io.StringIO()
     csv.writer(text).writerows([("image", "reason"), *dict.fromkeys((names[p], why) for p, why in reasons.items())])
-    with suppress(FileExistsError):
-        path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, text.getvalue().encode(errors="surrogateescape"))
     count = f"{len(reasons):,} of {check.amount(len(data), 'image')}"
     if len(reasons) < len(data) and unreadable == "skip":
