@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zipfile import BadZipFile
 
 import torch
@@ -51,12 +51,12 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     try:
         loaded = _read(file)
     except pickle.UnpicklingError as error:
-        if "weights_only" in str(error) or "Unsupported" in str(error):
+        if " global" in str(error).lower():
             hint = "Save the tensors alone: torch.save(model.state_dict(), path)."
             raise ValueError(f"{file} holds Python objects besides tensors, which could run code. {hint}") from error
-        _damaged(file, error)
+        _damaged(file, "not an archive of tensors")
     except (RuntimeError, EOFError, ValueError, KeyError, BadZipFile, UnicodeDecodeError) as error:
-        _damaged(file, error)
+        _damaged(file, str(error).partition("\n")[0] or type(error).__name__)
     return _tensors(file, loaded)
 
 
@@ -86,8 +86,7 @@ def _read(file: Path) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _damaged(file: Path, error: Exception) -> None:
-    reason = str(error).partition("\n")[0] or type(error).__name__
+def _damaged(file: Path, reason: str) -> NoReturn:
     check.fail(str(file), "weights in safetensors or saved by torch", f"a damaged or other file ({reason})")
 
 
