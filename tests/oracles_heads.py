@@ -58,7 +58,7 @@ def train_alone(
     kind = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[spec.optimizer]
     optimizer = kind(groups, lr=spec.lr, **({"momentum": spec.momentum} if spec.optimizer == "sgd" else {}))
     more: dict[str, Any] = {"epochs": spec.epochs, "batch_size": spec.batch_size, "options": spec.method_options}
-    sampler: Any = build_sampler(spec.method, targets, space, seed=spec.seed, **more)
+    sampler: Any = build_sampler(spec.method, targets, space, seed=spec.draws, **more)
     losses: list[float] = []
     scores: list[float] = []
     step = 0

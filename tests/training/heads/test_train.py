@@ -81,6 +81,7 @@ def test_heads_together_equal_a_plain_loop_for_each(method: str) -> None:
         {"classifier": "cosine", "scale_learned": True},
         {"classifier": "cosine", "hidden": 4, "scale": 5.0, "scale_learned": True},
         {"classifier": "cosine", "branch": 8, "optimizer": "sgd"},
+        {"order_seed": 9},
         {"hidden": 4},
         {"branch": 3},
         {"hidden": 4, "branch": 3},

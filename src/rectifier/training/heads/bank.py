@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn.functional import linear, relu
+from torch.nn.functional import relu
 
 from rectifier._base.distances import unit
 from rectifier.networks.head import SCALE, LabelClassifier, LabelCosine
@@ -72,14 +72,15 @@ class Bank:
         return product.transpose(0, 1)
 
     def _shared_input(self, x: Tensor, name: str, weight: Tensor | None = None) -> Tensor:
+        """Return ``(B, H, out)``. Weights come first in the product: with few rows that is twice as fast both ways."""
         weight, bias = self.weights[f"{name}.weight"] if weight is None else weight, self.weights.get(f"{name}.bias")
-        streams, rows = len(x), weight.reshape(len(x), -1, weight.shape[-1])
-        if streams == 1:
-            product = linear(x[0], rows[0], None if bias is None else bias.reshape(-1))
+        rows = weight.reshape(len(x), -1, weight.shape[-1])  # (S, heads of a stream * out, D)
+        if len(x) == 1:
+            product = rows[0] @ x[0].T if bias is None else torch.addmm(bias.reshape(-1, 1), rows[0], x[0].T)
         else:
-            by_stream = x @ rows.mT if bias is None else torch.baddbmm(bias.reshape(streams, 1, -1), x, rows.mT)
-            product = by_stream.transpose(0, 1).flatten(1)
-        return product.view(x.shape[1], self.heads, -1)
+            product = rows @ x.mT if bias is None else torch.baddbmm(bias.reshape(len(x), -1, 1), rows, x.mT)
+            product = product.flatten(0, 1)
+        return product.T.view(x.shape[1], self.heads, -1)
 
     def _cosine(self, x: Tensor) -> Tensor:
         weight = unit(self.weights["classifier.weight"])

@@ -25,6 +25,8 @@ class HeadSpec:
             decision rule, a decision from features) is left to the caller.
         method_options: The options of the method.
         seed: Fixes the first weights, the order of samples, and everything that is drawn.
+        order_seed: Seed of the order and of what is drawn in training, if not ``seed``. Heads with one order read their
+            features together, so an ensemble of several seeds costs little more than one head.
         hidden: Width of one hidden layer that all labels share. 0 is none.
         branch: Width of a hidden layer of each label. 0 is none.
         classifier: ``"linear"``, or ``"cosine"``: ``scale`` times the cosine of features and class weights.
@@ -48,6 +50,7 @@ class HeadSpec:
     method: str = "ce"
     method_options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    order_seed: int | None = None
     hidden: int = 0
     branch: int = 0
     classifier: str = "linear"
@@ -73,6 +76,7 @@ class HeadSpec:
         check.raise_all(
             [
                 check.that("seed", self.seed, "an integer from 0", check.is_natural(self.seed)),
+                check.that("order_seed", self.order_seed, "an integer from 0, or None", check.is_natural(self.draws)),
                 check.that("hidden", self.hidden, "a width, or 0 for none", check.is_natural(self.hidden)),
                 check.that("branch", self.branch, "a width, or 0 for none", check.is_natural(self.branch)),
                 check.choice("classifier", self.classifier, ("linear", "cosine")),
@@ -107,6 +111,11 @@ class HeadSpec:
             check.fail("mixup", f"0 for {self.method!r}, which mixes samples itself", self.mixup)
         if self.mixup and method.objective is not None:
             check.fail("mixup", f"0 for {self.method!r}, whose objective takes no mixed samples", self.mixup)
+
+    @property
+    def draws(self) -> int:
+        """The seed of the order of samples and of everything that training draws."""
+        return self.seed if self.order_seed is None else self.order_seed
 
     @property
     def mixes(self) -> bool:

@@ -31,7 +31,7 @@ def draws_alike(spec: HeadSpec, position: int) -> str:
         if slot in ("sampler", "mixing")
     ]
     mined = position if method.rounds is not None else None  # each head mines its own features
-    drawn = spec.seed, spec.epochs, spec.batch_size, spec.noise, spec.mixup, spec.dropout
+    drawn = spec.draws, spec.epochs, spec.batch_size, spec.noise, spec.mixup, spec.dropout
     return repr((own, mined, drawn))
 
 
@@ -41,12 +41,12 @@ class Stream:
     def __init__(self, spec: HeadSpec, data: Prepared) -> None:
         table, self.spec, self.data = data.table, spec, data
         options: dict[str, Any] = {"epochs": spec.epochs, "batch_size": spec.batch_size, "options": spec.method_options}
-        self.sampler: Any = build_sampler(spec.method, table.targets.cpu(), table.space, seed=spec.seed, **options)
+        self.sampler: Any = build_sampler(spec.method, table.targets.cpu(), table.space, seed=spec.draws, **options)
         self.rounds = rounds_of(spec.method, spec.epochs, spec.method_options)
         mixing = build_mixing(spec.method, data.counts, table.space, spec.method_options)
         mixing = Mixup(spec.mixup) if spec.mixup else mixing
         self.mixing: Any = None if mixing is None else mixing.to(table.x.device)
-        self.masks = Generator(table.x.device).manual_seed(_seed(spec.seed, 1, "dropout"))
+        self.masks = Generator(table.x.device).manual_seed(_seed(spec.draws, 1, "dropout"))
 
     @property
     def batches(self) -> list[int]:
@@ -61,7 +61,7 @@ class Stream:
         """Return the rows of an epoch in their order, and the rows whose residuals are added as noise."""
         self.sampler.set_epoch(epoch)
         samples = self.sampler.plan().flatten()
-        drawn = Generator().manual_seed(_seed(self.spec.seed, epoch, "plan"))
+        drawn = Generator().manual_seed(_seed(self.spec.draws, epoch, "plan"))
         table = self.data.table
         if table.views > 1:
             samples = samples + len(table) * torch.randint(table.views, samples.shape, generator=drawn)
@@ -70,7 +70,7 @@ class Stream:
 
     def mix(self, x: Tensor, targets: Tensor, number: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return mixed features, the partners' targets, and the share of the own ones ``(B, A)``."""
-        torch.manual_seed(_seed(self.spec.seed, number, "mixing"))  # the mixing draws from PyTorch's own generator
+        torch.manual_seed(_seed(self.spec.draws, number, "mixing"))  # the mixing draws from PyTorch's own generator
         mixed, (partner, share) = self.mixing(x, targets)
         by_label = share if share.dim() == 2 else share[:, None].expand(targets.shape)
         return mixed, partner, by_label
