@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,18 @@ def test_blocks_of_other_processes_are_waited_for(
     assert len(cached_features(data, network)) == 90
     assert (len(pauses), network.seen) == (3, 82)
     assert capsys.readouterr().err.count("Waiting for 8 images of other processes.") == 1
+
+
+def test_what_killed_processes_left_is_deleted(data: ImageData) -> None:
+    folder = cached_features(data.select(range(8)), FakeNetwork()).images.folder
+    names = [".block.features.7-ab.tmp", "00.claim"]
+    for name in names:
+        (folder / name).write_text("")
+        os.utime(folder / name, (1, 1))
+        (folder / f".new-{name.strip('.')}").write_text("")
+    cached_features(data, FakeNetwork())
+    left = {path.name for path in folder.iterdir() if path.suffix in (".tmp", ".claim")}
+    assert left == {f".new-{name.strip('.')}" for name in names}
 
 
 def extract_digest(data: ImageData, position: int) -> str:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from rectifier.data.store import available_cores
 
 BLOCK_IMAGES = 256  # what a killed extraction loses at most, and what processes share the work by
 _BATCH = 64  # images that are computed at once
+_ABANDONED = 3600.0  # seconds
 _PAUSE = 0.5  # seconds between looks for the work of other processes
 
 
@@ -184,6 +185,7 @@ class Extraction:
         rows = sum(len(views) for _, views in lacking)
         with self._room_for(rows):
             self.folder.mkdir(parents=True, exist_ok=True)
+            _sweep(self.folder)
             disk = shutil.disk_usage(self.folder)
             if disk.total and disk.free < rows * self.layout.row_bytes:
                 raise OSError(errno.ENOSPC, f"{_size(disk.free)} are free")
@@ -202,6 +204,14 @@ class Extraction:
             else:
                 text = f"Features cannot be cached in {self.folder} ({error.strerror}). Make it writable. {where}"
             raise OSError(error.errno, text) from error
+
+
+def _sweep(folder: Path) -> None:
+    """Delete the drafts and claims that killed processes left behind."""
+    for path in folder.iterdir():
+        with suppress(OSError):
+            if path.suffix in (".tmp", ".claim") and path.stat().st_mtime < time.time() - _ABANDONED:
+                path.unlink()
 
 
 def _size(count: int) -> str:
