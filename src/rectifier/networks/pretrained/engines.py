@@ -40,7 +40,8 @@ class TorchEngine:
         self.described = f"torch on {where}"
 
     def __call__(self, pixels: Pixels) -> Layers:
-        given = torch.from_numpy(pixels).to(self.device)
+        owned = pixels if pixels.flags.writeable else pixels.copy()  # torch warns of memory that it may not write
+        given = torch.from_numpy(owned).to(self.device)
         with (
             torch.inference_mode(),
             torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu"),
