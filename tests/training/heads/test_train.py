@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -217,11 +218,19 @@ def test_a_constant_feature_changes_nothing() -> None:
     assert all(bool(weight.isfinite().all()) for weight in head.weights.values())
 
 
+@pytest.mark.parametrize("method", ["ce", "crl", "crl-instance-relative"])
+def test_a_head_that_diverges_leaves_the_others_alone(method: str) -> None:
+    wild, calm = (spec_of(method, optimizer="sgd", lr=lr) for lr in (1e200, 0.05))
+    diverged, other = train_heads(TABLE, [wild, calm], validation=HELD_OUT)
+    assert not all(map(math.isfinite, diverged.losses))
+    as_alone(other)
+
+
 def test_groups_stay_below_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [spec_of("crl", seed=seed, weight_decay=decay) for seed in (0, 1, 2) for decay in (0.0, 0.1, 0.2)]
     whole = train_heads(TABLE, specs)
-    monkeypatch.setattr("rectifier.training.heads.train._MOST_WEIGHTS", 120)
-    monkeypatch.setattr("rectifier.training.heads.train._MOST_FEATURES", 300)
+    monkeypatch.setattr("rectifier.training.heads.grouping._MOST_WEIGHTS", 120)
+    monkeypatch.setattr("rectifier.training.heads.grouping._MOST_FEATURES", 300)
     for one, other in zip(whole, train_heads(TABLE, specs), strict=True):
         same(one, other)
 

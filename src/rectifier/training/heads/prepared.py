@@ -26,7 +26,7 @@ class Prepared:
         self.counts = table.counts()
 
     def standardised(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.deviation
+        return (x - self.mean).div_(self.deviation)  # a second copy of a large table would cost more than the division
 
     @property
     def first_view(self) -> Tensor:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from rectifier._base import check
-from rectifier.evaluation.metrics.balanced import count_correct
-from rectifier.labels import columns
 from rectifier.methods import check_method, find_method, whole_from
 from rectifier.training.heads.bank import Answer, Bank
+from rectifier.training.heads.grouping import Together, grouped
 from rectifier.training.heads.joint_loss import JointLoss
+from rectifier.training.heads.judge import Judge
 from rectifier.training.heads.module import TrainedHead
 from rectifier.training.heads.optimiser import OPTIMISERS
 from rectifier.training.heads.prepared import Prepared
 from rectifier.training.heads.spec import FeatureTable, HeadSpec
-from rectifier.training.heads.streams import Batch, Stream, Streams, draws_alike
+from rectifier.training.heads.streams import Batch, Streams
 
 Progress = Callable[[int, int], None]
-_MOST_WEIGHTS = 2**25  # of the heads of a bank, with gradient and moments 512 MiB in float32
-_MOST_FEATURES = 2**23  # of a step over all streams
-_MOST_LOGITS = 2**22  # of a part of the validation samples
 
 
 def train_heads(
@@ -37,6 +34,8 @@ def train_heads(
     progress: Progress | None = None,
 ) -> list[TrainedHead]:
     """Train heads on cached features, many at once. Each is what it would be if trained alone.
+
+    A head that diverges has losses that are not finite. It does not change the others.
 
     Args:
         table: Training features. They are standardised inside; the returned heads take raw features.
@@ -58,7 +57,7 @@ def train_heads(
     given = [None] * len(specs) if offsets is None else list(offsets)
     _check(table, specs, validation, given, choose)
     data = Prepared(table)
-    judge = None if validation is None else _Judge(data, validation)
+    judge = None if validation is None else Judge(data, validation)
     found: dict[int, TrainedHead] = {}
     total, done = sum(spec.epochs for spec in specs), 0
 
@@ -70,56 +69,10 @@ def train_heads(
 
     devices = [table.x.device] if table.x.is_cuda else []
     with torch.random.fork_rng(devices):  # the mixing seeds PyTorch's own generator
-        for together in _grouped(specs, data):
+        for together in grouped(specs, data):
             training = _Training(together, [given[i] for i in together.positions], data, judge, choose)
             found.update(zip(together.positions, training.run(epoch_over), strict=True))
     return [found[position] for position in range(len(specs))]
-
-
-@dataclass(frozen=True, eq=False)
-class _Together:
-    """Heads that train as one bank, stream by stream: head h reads stream h // (H / S)."""
-
-    positions: list[int]
-    specs: list[HeadSpec]
-    streams: list[Stream]
-
-
-def _grouped(specs: Sequence[HeadSpec], data: Prepared) -> Iterator[_Together]:
-    """Yield groups of heads of one shape, whose streams have equally many heads and batches of equal sizes."""
-    by_stream: dict[tuple[str, str], list[int]] = {}
-    for position, spec in enumerate(specs):
-        by_stream.setdefault((_shape(spec), draws_alike(spec, position)), []).append(position)
-    banks: dict[object, list[tuple[list[int], Stream]]] = {}
-    for (shape, _), positions in by_stream.items():
-        most = max(1, _MOST_WEIGHTS // _weights(specs[positions[0]], data))
-        for start in range(0, len(positions), most):
-            own = sorted(positions[start : start + most], key=lambda position: specs[position].method)
-            stream = Stream(specs[own[0]], data)
-            banks.setdefault((shape, len(own), tuple(stream.batches)), []).append((own, stream))
-    for members in banks.values():
-        own, stream = members[0]
-        wide = max(1, _MOST_FEATURES // (max(stream.batches) * data.table.width))
-        wide = min(wide, max(1, _MOST_WEIGHTS // (len(own) * _weights(stream.spec, data))))
-        for start in range(0, len(members), wide):
-            part = members[start : start + wide]
-            positions = [position for own, _ in part for position in own]
-            yield _Together(positions, [specs[position] for position in positions], [stream for _, stream in part])
-
-
-def _shape(spec: HeadSpec) -> str:
-    """Return what heads of one bank share besides their streams."""
-    kept = "hidden branch classifier scale_learned dropout epochs batch_size optimizer mixes"
-    return repr([getattr(spec, name) for name in kept.split()] + [bool(spec.noise)])
-
-
-def _weights(spec: HeadSpec, data: Prepared) -> int:
-    """Return the number of weights of a head."""
-    sizes = data.table.space.sizes
-    layers = [data.table.width, *filter(None, [spec.hidden])]
-    entry = len(sizes) * spec.branch
-    total = layers[0] * spec.hidden + layers[-1] * entry
-    return total + sum(sizes) * (spec.branch or layers[-1])
 
 
 class _Training:
@@ -127,10 +80,10 @@ class _Training:
 
     def __init__(
         self,
-        together: _Together,
+        together: Together,
         offsets: Sequence[Tensor | None],
         data: Prepared,
-        judge: _Judge | None,
+        judge: Judge | None,
         choose: str,
     ) -> None:
         self.specs, self.data, self.judge = together.specs, data, judge
@@ -221,29 +174,6 @@ class _Training:
             found = TrainedHead(spec, table.space, table.width, state, tuple(losses[head]), epoch=kept[head])
             heads.append(found if self.judge is None else replace(found, scores=tuple(scores[head])))
         return heads
-
-
-class _Judge:
-    """The class-balanced accuracy of many heads on validation."""
-
-    def __init__(self, data: Prepared, validation: FeatureTable) -> None:
-        self.x = data.standardised(validation.first_view.to(data.rows))
-        self.targets, self.sizes = validation.targets.to(data.rows.device), validation.space.sizes
-
-    @torch.no_grad()
-    def __call__(self, bank: Bank, offsets: Tensor) -> Tensor:
-        """Return the scores ``(H,)`` of all heads, with ``offsets`` ``(H, K)`` added to their logits."""
-        heads, labels, columns_of = bank.heads, len(self.sizes), self.sizes * bank.heads
-        samples = max(1, _MOST_LOGITS // offsets.numel())
-        counted = torch.zeros(2, offsets.numel(), dtype=torch.int64, device=self.x.device)
-        for x, targets in zip(self.x.split(samples), self.targets.split(samples), strict=True):
-            logits = (bank(x[None]).logits + offsets).flatten(1)
-            counted += torch.stack(count_correct(logits, targets.repeat(1, heads), columns_of))
-        correct, total = counted
-        recall = torch.where(total > 0, correct / total.clamp(min=1), 0).double()
-        present = columns.sum_by_label((total > 0).double(), columns_of)
-        by_label = (columns.sum_by_label(recall, columns_of) / present.clamp(min=1)).view(heads, labels)
-        return (by_label.sum(1) / (present.view(heads, labels) > 0).sum(1)).to(offsets)
 
 
 def _first_choice(spec: HeadSpec) -> int:
