@@ -61,11 +61,11 @@ NETWORKS = {
     "darn": Architecture(darn, "DARN for clothing, five NIN units, a tree of layers", (227, 227, 3), 0.005),
     "fashionnet": Architecture(fashionnet, "FashionNet for clothing, VGG-16 without landmarks", (224, 224, 3), 0.005),
     "mlp": Architecture(mlp, "fully connected layers, for vectors and tiny images", (8, 8, 1), 0.05),
-    "efficientnet-lite0": _efficientnet_lite(
-        "efficientnet-lite0", "EfficientNet-Lite0 with ImageNet weights, for CPUs"
+    "efficientnet-lite0": _efficientnet_lite("efficientnet-lite0", "EfficientNet-Lite0 for CPUs; has ImageNet weights"),
+    "efficientnet-lite1": _efficientnet_lite("efficientnet-lite1", "EfficientNet-Lite1, larger; has ImageNet weights"),
+    "efficientnet-lite2": _efficientnet_lite(
+        "efficientnet-lite2", "EfficientNet-Lite2, larger still; has ImageNet weights"
     ),
-    "efficientnet-lite1": _efficientnet_lite("efficientnet-lite1", "the next larger one, with ImageNet weights"),
-    "efficientnet-lite2": _efficientnet_lite("efficientnet-lite2", "the largest of the three, with ImageNet weights"),
 }
 
 

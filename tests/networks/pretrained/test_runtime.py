@@ -264,6 +264,17 @@ def test_a_missing_engine_is_named(monkeypatch: pytest.MonkeyPatch, engine: str)
         extractor(lite(), device="cpu", engine=engine)
 
 
+def test_what_writes_an_onnx_model_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for installed, needed in (
+        ((), r"onnx, .* 'rectifier\[pretrained\]'"),
+        (("onnx",), "onnxscript, .* or engine='torch'"),
+    ):
+        monkeypatch.setattr(runtime, "find_spec", only(installed))
+        monkeypatch.setattr(onnx_graph, "find_spec", only(installed))
+        with pytest.raises(ImportError, match=f"^engine='onnxruntime'.* needs {needed}"):
+            extractor(sequence(), device="cpu", engine="onnxruntime")
+
+
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(ValueError, match=r"engine to be one of .* but got 'onnx'"):
         extractor(lite(), engine="onnx")

@@ -95,7 +95,7 @@ class Backbone:
 
     def _sample(self) -> Tensor:
         like = next(self.trunk.parameters())
-        shape = (2, len(self.preprocessing.mean), *self.preprocessing.size)
+        shape = (1, len(self.preprocessing.mean), *self.preprocessing.size)
         return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like.device, like.dtype)
 
 

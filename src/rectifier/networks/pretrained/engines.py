@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from importlib import import_module
 from typing import Any, Protocol
@@ -20,12 +23,36 @@ Layers = list[NDArray[np.float32]]
 
 
 class Engine(Protocol):
-    """A function from pixels to layers, the batch that it runs fastest with, and words about it."""
+    """A function from pixels to layers, the images of a run, the runs at once, and words about it."""
 
     batch: int
+    workers: int
     described: str
 
     def __call__(self, pixels: Pixels) -> Layers: ...
+
+
+class Runner:
+    """Run an engine on any number of images: a few in each run, and several runs at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.pool = ThreadPoolExecutor(engine.workers) if engine.workers > 1 else None
+
+    def __call__(self, pixels: Pixels) -> Iterator[tuple[slice, Layers]]:
+        """Yield the layers of some images after the other, with their places."""
+        several = [slice(start, start + self.engine.batch) for start in range(0, len(pixels), self.engine.batch)]
+        batches = (np.ascontiguousarray(pixels[some]) for some in several)
+        return zip(several, (self.pool.map if self.pool else map)(self.engine, batches), strict=True)
+
+
+def images_per_run(size: tuple[int, int]) -> int:
+    """Return how many images a core takes at once: one of the usual size, because its activations fill the cache.
+
+    >>> images_per_run((224, 224)), images_per_run((64, 64)), images_per_run((600, 600))
+    (1, 12, 1)
+    """
+    return min(64, max(1, 50_000 // (size[0] * size[1])))
 
 
 class TorchEngine:
@@ -35,7 +62,7 @@ class TorchEngine:
         self.device = device
         self.taps = deepcopy(taps).eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         on_cpu = device.type == "cpu"
-        self.batch = 16 if on_cpu else 256
+        self.batch, self.workers = (16 if on_cpu else 256), 1
         where = _cores(torch.get_num_threads()) if on_cpu else f"{_device_name(device)} in bfloat16"
         self.described = f"torch on {where}"
 
@@ -50,16 +77,15 @@ class TorchEngine:
 
 
 class OnnxRuntime:
-    """Run an ONNX model with ONNX Runtime on some cores."""
+    """Run an ONNX model with ONNX Runtime. Each run has one core, so that no core waits for another within a layer."""
 
-    batch = 8
-
-    def __init__(self, model: bytes, cores: int) -> None:
+    def __init__(self, model: bytes, batch: int, cores: int) -> None:
         runtime = _import("onnxruntime")
         options = runtime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = cores, 1
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors alone
         self.session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.batch, self.workers = batch, cores
         self.described = f"ONNX Runtime on {_cores(cores)}"
 
     def __call__(self, pixels: Pixels) -> Layers:
@@ -68,18 +94,20 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """Run an ONNX model with OpenVINO on some cores, in float32, or in bfloat16 where asked to."""
+    """Run an ONNX model with OpenVINO, one core a run, in float32, or in bfloat16 where asked to."""
 
-    batch = 8
-
-    def __init__(self, model: bytes, cores: int, precision: str = "f32") -> None:
+    def __init__(self, model: bytes, batch: int, cores: int, precision: str = "f32") -> None:
         core = _import("openvino").Core()
-        options = {"INFERENCE_NUM_THREADS": cores, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+        options = {"INFERENCE_NUM_THREADS": cores, "NUM_STREAMS": cores, "INFERENCE_PRECISION_HINT": precision}
         self.compiled: Any = core.compile_model(core.read_model(model), "CPU", options)
+        self.of_thread = threading.local()
+        self.batch, self.workers = batch, cores
         self.described = f"OpenVINO on {_cores(cores)}" + (" in bfloat16" if precision == "bf16" else "")
 
     def __call__(self, pixels: Pixels) -> Layers:
-        found = self.compiled(pixels)
+        if not hasattr(self.of_thread, "request"):
+            self.of_thread.request = self.compiled.create_infer_request()
+        found = self.of_thread.request.infer({0: pixels})
         return [np.array(found[number]) for number in range(len(self.compiled.outputs))]  # copies: it reuses its own
 
 

@@ -14,8 +14,17 @@ import torch
 from numpy.typing import NDArray
 
 from rectifier._base import check
+from rectifier._base.imports import with_extra
 from rectifier.networks.pretrained.backbone import Backbone, digest
-from rectifier.networks.pretrained.engines import Engine, OnnxRuntime, OpenVino, Pixels, TorchEngine
+from rectifier.networks.pretrained.engines import (
+    Engine,
+    OnnxRuntime,
+    OpenVino,
+    Pixels,
+    Runner,
+    TorchEngine,
+    images_per_run,
+)
 from rectifier.networks.pretrained.onnx_graph import can_write, onnx_model
 from rectifier.networks.pretrained.taps import Taps
 
@@ -41,14 +50,13 @@ class Extractor:
         self.size = backbone.preprocessing.size
         self.interpolation = backbone.preprocessing.interpolation
         self.engine, self.described = name, described
-        self._run = engine
+        self._run = Runner(engine)
 
     def __call__(self, pixels: Pixels) -> dict[str, NDArray[np.float32]]:
         given = self._checked(pixels)
         found = {layer: np.empty((len(given), *shape), np.float32) for layer, shape in self.layers.items()}
-        for start in range(0, len(given), self._run.batch):
-            several = slice(start, start + self._run.batch)
-            for layer, values in zip(self.layers, self._run(np.ascontiguousarray(given[several])), strict=True):
+        for several, layers in self._run(given):
+            for layer, values in zip(self.layers, layers, strict=True):
                 found[layer][several] = values
         return found
 
@@ -106,10 +114,20 @@ def _build(name: str, backbone: Backbone, taps: Taps, device: torch.device = CPU
 
     if name == "torch":
         return TorchEngine(taps, device)
+    _check_can_write(name, backbone)
     model = model or onnx_model(backbone.trunk, taps, backbone.preprocessing.size)
+    batch, cores = images_per_run(backbone.preprocessing.size), available_cores()
     if name == "onnxruntime":
-        return OnnxRuntime(model, available_cores())
-    return OpenVino(model, available_cores(), "bf16" if name == "openvino-bf16" else "f32")
+        return OnnxRuntime(model, batch, cores)
+    return OpenVino(model, batch, cores, "bf16" if name == "openvino-bf16" else "f32")
+
+
+def _check_can_write(engine: str, backbone: Backbone) -> None:
+    if find_spec("onnx") is None:
+        raise with_extra(ModuleNotFoundError(name="onnx"), f"engine={engine!r}")
+    if not can_write(backbone.trunk):
+        remedy = "pip install onnxscript, or engine='torch'"
+        raise ImportError(f"engine={engine!r} with {backbone.name} needs onnxscript, which is not installed: {remedy}")
 
 
 def _fastest(backbone: Backbone, taps: Taps) -> tuple[str, Engine, str]:
@@ -138,11 +156,12 @@ def _with_torch(backbone: Backbone, taps: Taps, reason: str) -> tuple[str, Engin
 
 
 def _trial(engine: Engine, size: tuple[int, int]) -> float:
-    """Return the seconds of a batch, the best of three after one to warm up."""
-    pixels, seconds = np.zeros((engine.batch, *size, 3), np.uint8), []
+    """Return the seconds of two runs on each core, the best of three after one to warm up."""
+    run, seconds = Runner(engine), []
+    pixels = np.zeros((2 * engine.batch * engine.workers, *size, 3), np.uint8)
     for _ in range(4):
         start = time.perf_counter()
-        engine(pixels)
+        list(run(pixels))
         seconds.append(time.perf_counter() - start)
     return min(seconds[1:])
 

@@ -6,6 +6,7 @@ A network whose ``forward`` does more than that (a transformer's class token) ha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -54,26 +55,42 @@ class Steps:
 
 def find_steps(trunk: nn.Module, sample: Tensor) -> Steps | None:
     """Return the steps of a network from a batch of images, or None where running its children gives something else."""
-    training = {module: module.training for module in trunk.modules()}
+    modes = {module: module.training for module in trunk.modules()}
     trunk.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _one_thread():
             modules, outputs = _run(trunk, sample)
-            same = outputs[-1].shape == (known := trunk(sample)).shape and torch.allclose(outputs[-1], known, atol=1e-5)
+            # A container is a sequence as it is; what another forward does, only its output tells.
+            right = _is_container(trunk) or _equal(outputs[-1], trunk(sample))
     except Exception:  # whatever a module of another library raises on an input that is not meant for it
         return None
     finally:
-        for module, mode in training.items():
+        for module, mode in modes.items():
             module.training = mode
-    return Steps(tuple(modules), tuple(tuple(output.shape[1:]) for output in outputs)) if same else None
+    return Steps(tuple(modules), tuple(tuple(output.shape[1:]) for output in outputs)) if right else None
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one thread: for one image that is as fast, and many times as fast where other processes use the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _equal(found: Tensor, expected: Tensor) -> bool:
+    return found.shape == expected.shape and torch.allclose(found, expected, atol=1e-5)
 
 
 def _run(trunk: nn.Module, value: Tensor) -> tuple[list[nn.Module], list[Tensor]]:
     modules: list[nn.Module] = []
     outputs: list[Tensor] = []
-    children = [*expanded(trunk), nn.Flatten()]  # the last one makes vectors of maps of one pixel
-    for child in children:
-        flatten = value.dim() == 4 and isinstance(child, nn.Linear)
+    foreign = not _is_container(trunk)  # its forward may flatten maps by itself, before a linear layer or at the end
+    for child in (*expanded(trunk), nn.Flatten()):
+        flatten = foreign and value.dim() == 4 and isinstance(child, nn.Linear)
         for module in (nn.Flatten(), child) if flatten else (child,):
             value = module(value)
             modules.append(module)
