@@ -25,7 +25,7 @@ def lighter(alpha: float) -> dict[str, float]:
     """
     paper = preset(CIFAR["preset"])
     rate = paper.lr or 0.0  # which the preset states
-    return {"lr": round(rate * (1 - alpha), 5), "weight_decay": round(paper.weight_decay / (1 - alpha), 6)}
+    return {"lr": round(rate * (1 - alpha), 5), "weight_decay": round((paper.weight_decay or 0.0) / (1 - alpha), 6)}
 
 
 HELD_OUT = "validation=50"

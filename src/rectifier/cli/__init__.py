@@ -5,7 +5,19 @@ notes, progress and errors go to stderr.
 """
 
 # Each module adds its verb.
-from rectifier.cli import compare, demo, evaluate, features, list, predict, profile, reproduce, store, train  # noqa: F401
+from rectifier.cli import (  # noqa: F401
+    compare,
+    demo,
+    evaluate,
+    features,
+    list,
+    lr_find,
+    predict,
+    profile,
+    reproduce,
+    store,
+    train,
+)
 from rectifier.cli.app import app, main
 
 __all__ = ["app", "main"]

@@ -18,7 +18,19 @@ from typer.core import TyperCommand, TyperGroup
 import rectifier
 from rectifier._base import console, imports
 
-VERBS = ["demo", "profile", "features", "train", "evaluate", "compare", "predict", "reproduce", "list", "store"]
+VERBS = [
+    "demo",
+    "profile",
+    "features",
+    "lr-find",
+    "train",
+    "evaluate",
+    "compare",
+    "predict",
+    "reproduce",
+    "list",
+    "store",
+]
 USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 # Python messages name arguments and objects. The user of the command line types something else.
@@ -31,7 +43,7 @@ WORDS = {
     "Paths in a table start from the table's folder, or from root.": "Add --images DIR, the folder that the paths of a"
     " table start from.",
 }
-_READER = dict.fromkeys(("train", "compare"), "data.") | dict.fromkeys(("profile", "features", "store"), "")
+_READER = dict.fromkeys(("lr-find", "train", "compare"), "data.") | dict.fromkeys(("profile", "features", "store"), "")
 
 
 class _PlainFlags:

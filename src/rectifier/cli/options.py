@@ -53,7 +53,7 @@ def verb(
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
         )
         command.__annotations__ = {each.name: each.annotation for each in parameters}
-        return app.command(command.__name__.strip("_"), cls=Verb, epilog=epilog)(command)
+        return app.command(command.__name__.strip("_").replace("_", "-"), cls=Verb, epilog=epilog)(command)
 
     return added
 

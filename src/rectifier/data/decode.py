@@ -109,16 +109,17 @@ def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.clip(np.nan_to_num(values.astype(np.float64) * scale), 0, 255).round().astype(np.uint8)
 
 
-def write_shard(root: Path, paths: Sequence[str], size: tuple[int, int], fit: str, target: Path) -> int:
+def write_shard(root: Path, paths: Sequence[str], size: tuple[int, int], how: tuple[str, str], target: Path) -> int:
     """Decode images into one file of raw uint8 ``(n, H, W, 3)``, and then write its record next to it.
 
-    An unreadable image stays black and is named in the record. Returns the number of images.
+    ``how`` is the fit and the interpolation. An unreadable image stays black and is named in the record. Returns the
+    number of images.
     """
     pixels = np.zeros((len(paths), *size, 3), np.uint8)
     unreadable = {}
     for position, path in enumerate(paths):
         try:
-            pixels[position] = decode(root / path, size, fit)
+            pixels[position] = decode(root / path, size, *how)
         except UnreadableError as error:
             unreadable[path] = str(error)
     content = pixels.reshape(-1).data

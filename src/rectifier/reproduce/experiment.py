@@ -15,7 +15,7 @@ import rectifier
 from rectifier._base import check
 from rectifier.networks.registry import NETWORKS, network_options
 from rectifier.training.config import Config
-from rectifier.training.presets import preset
+from rectifier.training.presets import PAPER, preset
 
 if TYPE_CHECKING:
     from rectifier.reproduce.result import ExperimentResult
@@ -188,7 +188,7 @@ class Experiment:
             settings = _understood({**settings, **self.quick, **rate, **cell.quick})
         start = settings.pop("preset", None)
         data = settings.pop("data", None)
-        first = preset(start) if start else Config(data or "digits")
+        first = preset(start) if start else Config(data or "digits", **PAPER)
         return first.with_settings({**({"data": data} if data else {}), **settings})
 
 
@@ -225,7 +225,7 @@ def _understood(settings: dict[str, Any]) -> dict[str, Any]:
     """
     network = settings.get("network")
     if network is None:
-        network = (preset(settings["preset"]) if "preset" in settings else Config("digits")).network
+        network = (preset(settings["preset"]) if "preset" in settings else Config("digits", **PAPER)).network
     if network not in NETWORKS:  # of another library, which reports unknown options itself
         return settings
     known = {f"network.{name}" for name in network_options(network)}

@@ -20,8 +20,17 @@ from rectifier._base import check
 from rectifier.data.dataset import as_size
 from rectifier.data.sources import SOURCES, literal, source_options
 from rectifier.methods import find_method, needed_of_network
+from rectifier.networks.pretrained import is_pretrained
 from rectifier.networks.registry import NETWORKS, network_options
 from rectifier.training.settings import SETTINGS, Setting, Settings
+
+AUTO = "auto"
+"""The method or network that the recipe chooses by the data."""
+
+HEAD_OPTIONS = ("hidden", "branch", "classifier", "scale", "scale_learned", "init", "dropout")
+"""The options of the head of a pretrained network (see ``HeadSpec``)."""
+
+LIBRARIES = ("timm:", "torchvision:", "hf:")
 
 
 @dataclass(frozen=True)
@@ -98,10 +107,13 @@ class Config(Settings):
     def identity(self) -> dict[str, Any]:
         """Return the settings that decide what is learned, without the seed: ``{"method": "crl", "method.eta": 0.5}``.
 
-        Runs with equal identities are repetitions of one experiment.
+        Runs with equal identities are repetitions of one experiment. Settings of pretrained networks count only where
+        they are given, so that records of other networks keep their names.
         """
         flat: dict[str, Any] = {}
         for name, value in self.as_dict().items():
+            if SETTINGS[name].since_pretrained and value == SETTINGS[name].default:
+                continue
             if isinstance(value, dict):
                 flat |= {f"{name.removesuffix('_options')}.{key}": value[key] for key in sorted(value)}
             elif SETTINGS[name].identity:
@@ -112,7 +124,7 @@ class Config(Settings):
 
     def anchored(self) -> Config:
         """Return this config with absolute paths, so that it can be replayed from any folder."""
-        paths = {"images": self.images, "data_root": self.data_root}
+        paths = {"images": self.images, "data_root": self.data_root, "weights": self.weights}
         if _is_path(self.data) and Path(self.data).exists():  # else it may be a misspelt name
             paths["data"] = self.data
         found: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
@@ -166,6 +178,10 @@ def _joint_complaints(config: Config) -> Iterator[str]:
 def _check_method(config: Config) -> None:
     if not isinstance(config.method, str):
         return
+    if config.method == AUTO:
+        if config.method_options:
+            raise ValueError(f"Options of a method need its name: method=crl:{next(iter(config.method_options))}=...")
+        return
     method = find_method(config.method)
     if isinstance(config.method_options, Mapping):
         check.options_of(f"method {config.method!r}", config.method_options, method.options)
@@ -177,11 +193,14 @@ def _check_method(config: Config) -> None:
 
 def _check_network(config: Config) -> None:
     network = config.network
-    if not isinstance(network, str) or network.startswith(("timm:", "torchvision:")):  # they check their own options
+    if not isinstance(network, str) or network.startswith(LIBRARIES):  # they check their own options
         return
-    check.raise_all([check.choice("network", network, (*NETWORKS, "timm:NAME", "torchvision:NAME"), "NETWORKS")])
+    names = (AUTO, *NETWORKS, *(f"{library}NAME" for library in LIBRARIES))
+    check.raise_all([check.choice("network", network, names, "NETWORKS")])
     if isinstance(config.network_options, Mapping):
-        check.options_of(f"network {network!r}", config.network_options, network_options(network))
+        check.options_of(f"network {network!r}", config.network_options, options_of_network(network))
+    if network in NETWORKS and not is_pretrained(network) and config.tune in ("head", "last"):
+        check.fail("tune", f"all for {network}, which has no pretrained weights", config.tune)
 
 
 def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,13 +228,13 @@ def _owner(values: Mapping[str, Any], key: str) -> tuple[str, str]:
     """Return the owner of an option: ``("method", "eta")``."""
     network = str(values["network"])
     owners: dict[str, Callable[[], Sequence[str]]] = {  # data is only looked for where its options are needed
-        "method": lambda: find_method(values["method"]).options,
-        "network": lambda: network_options(network) if network in NETWORKS else (),
+        "method": lambda: () if values["method"] == AUTO else find_method(values["method"]).options,
+        "network": lambda: options_of_network(network),
         "data": lambda: source_options(values["data"], values["data_root"]),
     }
     owner, dot, option = key.partition(".")
     if dot and owner in owners:
-        if owner != "network" or network in NETWORKS:  # another library checks its own options
+        if owner != "network" or not network.startswith(LIBRARIES):  # another library checks its own options
             check.options_of(f"{owner} {values[owner]!r}", [option], owners[owner]())
         return owner, option
     taken = {name: options() for name, options in owners.items()}
@@ -243,6 +262,13 @@ def _read(value: Any, setting: Setting | None = None) -> Any:
     if setting.kind is tuple:
         return tuple(literal(part) for part in value.split(",") if part.strip())
     return value if setting.kind in (str, dict) else literal(value)
+
+
+def options_of_network(network: str) -> tuple[str, ...]:
+    """Return the names of a network's options. A pretrained one has those of its head."""
+    if network == AUTO or is_pretrained(network):
+        return HEAD_OPTIONS
+    return network_options(network) if network in NETWORKS else ()
 
 
 def _is_path(data: str) -> bool:

@@ -56,7 +56,7 @@ def _predicted(fabric: Fabric, job: Job) -> dict[str, Predictions]:
     decision = None if job.method.decision is None else _decide(fabric, job, found)
     if fabric.is_global_zero:
         if is_trained:
-            job.run.save_weights(job.network.state_dict())
+            job.run.save_weights(job.weights)
         if decision is not None:
             job.run.save_decision(cast(str, job.method.decision), decision.state())
         for part, predictions in found.items():

@@ -29,6 +29,7 @@ class FilesOnDemand:
     shape: tuple[int, int, int]
     fit: str
     unreadable: dict[int, str] = field(default_factory=dict)
+    interpolation: str = "bilinear"
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -45,7 +46,7 @@ class FilesOnDemand:
 
     def _decode(self, position: int) -> Pixels:
         try:
-            pixels = decode(self.paths[position], self.shape[:2], self.fit)
+            pixels = decode(self.paths[position], self.shape[:2], self.fit, self.interpolation)
         except UnreadableError as error:
             self.unreadable[position] = str(error)
             return np.zeros(self.shape, np.uint8)

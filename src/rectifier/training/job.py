@@ -13,8 +13,9 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from rectifier._base import check, console
-from rectifier.data.augment import CropAndFlip
+from rectifier.data.augment import Augment, CropAndFlip
 from rectifier.data.dataset import ImageData
+from rectifier.data.features import CachedFeatures
 from rectifier.data.loader import Batch, Loader
 from rectifier.data.normalise import Normalisation, statistics
 from rectifier.data.sources import may_mirror
@@ -31,14 +32,18 @@ from rectifier.methods import (
     needed_of_network,
     whole_from,
 )
+from rectifier.networks.pretrained import Backbone, load_weights
 from rectifier.networks.registry import build_network, default_rate
 from rectifier.samplers import EpochSampler
-from rectifier.training.config import Config
+from rectifier.training.config import AUTO, Config
 from rectifier.training.engine.devices import resolved_precision
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.outputs import shard
-from rectifier.training.opening import data_settings, open_for_training
+from rectifier.training.heads import FeatureHead
+from rectifier.training.opening import Opened, data_settings, open_for_training
+from rectifier.training.recipe import settle
 from rectifier.training.run.folder import Run
+from rectifier.training.tuned import TunedNetwork, head_spec
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,8 @@ class Job:
     which has its own checkpoint and curves.
     """
 
-    spec: RunSpec
-    data: ImageData
+    spec: RunSpec  # its config is settled
+    opened: Opened
     normalisation: Normalisation
     objective: nn.Module
     mixing: nn.Module | None
@@ -72,6 +77,26 @@ class Job:
     @property
     def config(self) -> Config:
         return self.spec.config
+
+    @property
+    def data(self) -> ImageData:
+        """The images, or what lies below the cut of a pretrained network."""
+        return self.opened.data
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """The pretrained network that is trained, if it is one."""
+        return self.opened.backbone
+
+    @property
+    def reads_features(self) -> bool:
+        return isinstance(self.data.images, CachedFeatures)
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that the run keeps: of the whole network."""
+        network = self.network
+        return network.whole_state() if isinstance(network, TunedNetwork) else network.state_dict()
 
     @cached_property
     def run(self) -> Run:
@@ -113,9 +138,14 @@ class Job:
     def ready(self, fabric: Fabric, pixels: Loader | None = None) -> Job:
         """Return this job with its network and training batches. ``pixels`` is a loader that holds the images."""
         config, network = self.config, self.network
-        if self.method.features is None:  # else nothing is trained
+        if self.backbone is not None:
+            head = FeatureHead.of(head_spec(config, config.seed), self.backbone.width, self.data.space)
+            network = TunedNetwork(self.backbone, config.tune, head)
+        elif self.method.features is None:  # else nothing is trained
             shape = self.data.images.shape  # type: ignore[attr-defined]
             network = network_of(config, self.data.space, shape)
+            if config.weights is not None:
+                console.say(f"Weights of {config.weights}: {load_weights(network, config.weights)}.")
         sampler = self.sampler(fabric.world_size, fabric.global_rank)
         if pixels is not None:
             return replace(self, network=network, loader=pixels.with_sampler(sampler, config.seed))
@@ -127,8 +157,8 @@ class Job:
     def sampler(self, processes: int, rank: int = 0) -> EpochSampler[Any]:
         """Return the sampler of one process."""
         config, targets = self.config, self.data.targets[self.data.indices("train")]
-        more: dict[str, Any] = {"epochs": config.epochs, "options": config.method_options}
-        more |= {"batch_size": config.batch_size // processes, "num_replicas": processes, "rank": rank}
+        more: dict[str, Any] = {"epochs": self.options.epochs, "options": config.method_options}
+        more |= {"batch_size": self.options.batch_size // processes, "num_replicas": processes, "rank": rank}
         return build_sampler(config.method, targets, self.data.space, seed=config.seed, **more)
 
     def held_out(self, fabric: Fabric, part: str) -> Iterable[Batch]:
@@ -137,17 +167,19 @@ class Job:
         return self._loader(fabric, part, sampler=positions) if len(positions) else []
 
     def _loader(self, fabric: Fabric, part: str, **options: Any) -> Loader:
-        size = self.config.batch_size // fabric.world_size
+        size = self.options.batch_size // fabric.world_size
+        normalise = None if self.reads_features else self.normalisation
         with console.quiet():
-            made = Loader(self.data, part, size, device=fabric.device, normalise=self.normalisation, **options)
+            made = Loader(self.data, part, size, device=fabric.device, normalise=normalise, **options)
         if made.mode == "streamed" and part == "train":  # slower than from memory
             console.say(made.description)
         return made
 
 
 def engine_options(config: Config) -> Options:
-    """Return what the engine must know about a config."""
-    return Options(**{f.name: getattr(config, f.name) for f in fields(Options) if f.name not in ("lr", "choose_from")})
+    """Return what the engine must know about a config. What is open has the engine's default."""
+    names = (f.name for f in fields(Options) if f.name not in ("lr", "choose_from"))
+    return Options(**{name: value for name in names if (value := getattr(config, name)) not in (None, AUTO)})
 
 
 def network_of(config: Config, space: LabelSpace, shape: Sequence[int], **more: Any) -> nn.Module:
@@ -156,18 +188,35 @@ def network_of(config: Config, space: LabelSpace, shape: Sequence[int], **more: 
     return build_network(config.network, space, tuple(shape), seed=config.seed, **options)
 
 
-def prepare(spec: RunSpec, data: ImageData, normalisation: Normalisation | None = None) -> Job:
+def prepare(spec: RunSpec, opened: Opened, normalisation: Normalisation | None = None) -> Job:
     """Return the job of a run. Runs that share data can share its ``normalisation``."""
-    config = spec.config
-    check_method(config.method, config.epochs, config.method_options)
-    counts, options = data.counts("train"), config.method_options
-    several = engine_options(config).processes > 1
+    config, _ = settle(spec.config, opened.source)
+    data, spec = opened.data, replace(spec, config=config)
+    options, engine = config.method_options, engine_options(config)
+    check_method(config.method, engine.epochs, options)
+    counts, several = data.counts("train"), engine.processes > 1
     # The losses of the labels add up, and so, in part, do their gradients.
     lr = config.lr or default_rate(config.network) / math.sqrt(len(data.space))
-    objective = build_objective(config.method, counts, data.space, gather=several, **options)
+    objective = smoothed(
+        build_objective(config.method, counts, data.space, gather=several, **options), config.smoothing
+    )
     mixing = build_mixing(config.method, counts, data.space, options)
-    augment = _augmentation(config, data.images.shape)  # type: ignore[attr-defined]
-    return Job(spec, data, normalisation or statistics(data), objective, mixing, augment, lr)
+    if normalisation is None:
+        known = None if opened.backbone is None else opened.backbone.preprocessing
+        normalisation = statistics(data) if known is None else Normalisation(known.mean, known.std)
+    features = isinstance(data.images, CachedFeatures)
+    augment = None if features else _augmentation(config, data.images.shape)  # type: ignore[attr-defined]
+    return Job(spec, opened, normalisation, objective, mixing, augment, lr)
+
+
+def smoothed(objective: nn.Module, smoothing: float) -> nn.Module:
+    """Set the label smoothing of an objective's loss."""
+    if smoothing:
+        loss: Any = getattr(objective, "sample_loss", None)
+        if not hasattr(loss, "label_smoothing"):
+            check.fail("smoothing", "0 for a loss that compares samples", smoothing)
+        loss.label_smoothing = smoothing
+    return objective
 
 
 def open_jobs(specs: Sequence[RunSpec]) -> list[Job]:
@@ -176,7 +225,7 @@ def open_jobs(specs: Sequence[RunSpec]) -> list[Job]:
     jobs = []
     for spec in specs:
         first = opened.get(key := data_settings(spec.config))
-        given = (open_for_training(spec.config),) if first is None else (first.data, first.normalisation)
+        given = (open_for_training(spec.config),) if first is None else (first.opened, first.normalisation)
         jobs.append(prepare(spec, *given))
         opened.setdefault(key, jobs[-1])
     return jobs
@@ -192,7 +241,7 @@ def headline(fabric: Fabric, jobs: Sequence[Job]) -> str:
         return f"{samples} ({labels}), {config.method}, which trains no network"
     where = fabric.device.type if fabric.world_size == 1 else f"{fabric.world_size} x {fabric.device.type}"
     methods = ", ".join(dict.fromkeys(job.config.method for job in jobs))
-    epochs = _either([job.config.epochs for job in jobs])
+    epochs = _either([job.options.epochs for job in jobs])
     return (
         f"{samples} ({labels}), {methods} on {config.network} ({first.resolved['parameters']:,} weights),"
         f" {epochs} epoch{'' if epochs == '1' else 's'}, rate {_either([job.lr for job in jobs])}, {where}"
@@ -209,4 +258,6 @@ def _augmentation(config: Config, shape: tuple[int, int, int]) -> CropAndFlip | 
     flip = may_mirror(config.data) if config.flip is None else config.flip
     if padding >= min(shape[:2]):
         check.fail("padding", f"below {min(shape[:2])}, the images' shorter side", padding)
+    if config.augment != "crop":
+        return Augment(padding, flip, config.augment)
     return CropAndFlip(padding, flip) if padding or flip else None

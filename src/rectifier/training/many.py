@@ -15,9 +15,10 @@ import torch
 from rectifier._base import check, console
 from rectifier._base.files import claimed
 from rectifier.methods import find_method
-from rectifier.training.config import Config
+from rectifier.training.config import AUTO, Config
 from rectifier.training.engine.devices import accelerator_of, is_first_process
 from rectifier.training.job import Job, RunSpec, engine_options, open_jobs, prepare
+from rectifier.training.recipe import may_train_heads
 from rectifier.training.run.folder import Run
 from rectifier.training.start import BusyError, resume, train, train_specs
 
@@ -27,7 +28,7 @@ TOGETHER = 8
 OWN = (
     *("seed", "method", "method_options", "network_options", "epochs", "optimizer", "lr", "momentum", "nesterov"),
     *("weight_decay", "schedule", "milestones", "decay", "warmup", "clip", "accumulate", "validate_every", "patience"),
-    *("select", "tensorboard", "features"),
+    *("select", "tensorboard", "features", "heads", "noise", "smoothing", "rate_decay", "freeze_norm", "ema"),
 )
 """The settings in which runs side by side may differ. They share the rest, because they share pixels and devices."""
 
@@ -133,7 +134,7 @@ def train_together(
     console.say(f"{len(specs)} runs do not fit into memory together: first {half}, then {len(specs) - half}.")
     gc.collect()
     # The first attempt may have changed the objectives.
-    fresh = None if jobs is None else [prepare(job.spec, job.data, job.normalisation) for job in jobs]
+    fresh = None if jobs is None else [prepare(job.spec, job.opened, job.normalisation) for job in jobs]
     complaints = []
     for number, part in enumerate((slice(half), slice(half, None)), 1):
         try:
@@ -154,6 +155,8 @@ def why_not_together(config: Config) -> str | None:
     """Say why a run is not trained side by side with others, or None."""
     if reason := _why_never_together(config):
         return reason
+    if may_train_heads(config):
+        return None
     if accelerator_of(engine_options(config)) != "cuda":
         return "training side by side is faster only on a GPU"
     return "steps are not captured" if config.step == "eager" or config.precision == "16" else None
@@ -192,7 +195,8 @@ def _is_finished(spec: RunSpec) -> bool:
         Run.check_free(run.path, spec.config)
         return False
     theirs, ours = ({**c.identity(), "seed": c.seed, "data": c.data} for c in (run.config, spec.config))
-    if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+    left = {key for key in theirs if ours.get(key) in (None, AUTO)}  # the recipe chose it
+    if differ := [key for key in {**theirs, **ours} if key not in left and theirs.get(key) != ours.get(key)]:
         listed = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
         raise ValueError(f"{run.path} holds another run ({listed}). Choose another folder.")
     return run.is_finished

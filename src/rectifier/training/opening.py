@@ -1,35 +1,82 @@
-"""Open the data of a run: check its parts, and decode image files once."""
+"""Open the data of a run: check its parts, settle the config, and decode images or compute their features once."""
 
 from __future__ import annotations
 
 import hashlib
-import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from rectifier._base import check, console
+from rectifier.data.cache_home import cache_home
 from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles, as_size
+from rectifier.data.features import cached_features
+from rectifier.data.features import unreadable_images as unreadable_features
 from rectifier.data.sources import open_data
 from rectifier.data.store import build_store, is_store, unreadable_images
+from rectifier.networks.pretrained import Backbone, extractor, load_backbone
 from rectifier.networks.registry import default_size
 from rectifier.training.config import Config
+from rectifier.training.recipe import is_on_features, settle
+from rectifier.training.tuned import tune_of
 
 
-def open_for_training(config: Config) -> ImageData:
-    """Open the data of a run. Image files are decoded once, into a store in the cache."""
-    data = _opened(config)
-    _check_parts(data)  # before decoding, which takes time
+@dataclass(frozen=True)
+class Opened:
+    """The data of a run, ready for its loader: pixels, or what lies below the cut of a pretrained ``backbone``.
+
+    ``config`` is settled. ``source`` has the images as they come: in files, in memory or in a store.
+    """
+
+    config: Config
+    data: ImageData
+    source: ImageData
+    backbone: Backbone | None = None
+
+
+def open_for_training(config: Config) -> Opened:
+    """Open the data of a run, choose what the config leaves open, and decode images or compute features once."""
+    source = _opened(config)
+    _check_parts(source)  # before decoding, which takes time
+    settled, lines = settle(config, source)
+    for line in lines:
+        console.say(line)
+    if not is_on_features(settled):
+        opened = Opened(settled, _pixels(settled, source), source)
+    else:
+        backbone = load_backbone(settled.network, settled.weights, size=as_size(settled.size))
+        if settled.weights:
+            console.say(f"Weights of {settled.weights}: {backbone.fitted}.")
+        opened = Opened(settled, _below_the_cut(settled, source, backbone), source, backbone)
+    if len(opened.data) < len(source):  # unreadable images are left out
+        _check_parts(opened.data)
+    return opened
+
+
+def features_of(config: Config, source: ImageData, backbone: Backbone, layer: str = "last") -> ImageData:
+    """Compute the features of all images once, into the cache."""
+    compute = extractor(backbone, (layer,), device="cpu" if config.accelerator == "cpu" else "auto")
+    return cached_features(source, compute, views=config.views, fit=config.fit, unreadable=config.unreadable)
+
+
+def _below_the_cut(config: Config, source: ImageData, backbone: Backbone) -> ImageData:
+    cut = tune_of(backbone, config.tune)
+    if cut == "all":
+        return _pixels(config, source, backbone.preprocessing.interpolation)
+    return features_of(config, source, backbone, "last" if cut == "head" else "maps")
+
+
+def _pixels(config: Config, data: ImageData, interpolation: str = "bilinear") -> ImageData:
     size = as_size(config.size)
     if isinstance(data.images, ImageFiles):
         size = size or default_size(config.network)
         folder = store_folder(data, size, config.fit)
         if not is_store(folder):
             console.say(f"Decoding images into {folder}.")
-        stored = build_store(data, folder, size, fit=config.fit, unreadable=config.unreadable)
-        if len(stored) < len(data):  # unreadable images are left out
-            _check_parts(stored)
-        return stored
+        return build_store(
+            data, folder, size, fit=config.fit, unreadable=config.unreadable, interpolation=interpolation
+        )
     if isinstance(data.images, ImageArray):
-        return build_store(data, "", size, fit=config.fit)
+        return build_store(data, "", size, fit=config.fit, interpolation=interpolation)
     if size is not None and data.images.shape[:2] != size:  # type: ignore[attr-defined]
         check.fail("size", "None for a store, whose images have a size", config.size)
     return data
@@ -39,7 +86,9 @@ def data_settings(config: Config) -> str:
     """Return the settings that runs with the same data have in common."""
     named = (config.data, config.data_root, config.images, config.data_options, config.resplit, _split_seed(config))
     # Images are decoded to the size of the network.
-    return repr((*named, config.size, config.fit, config.unreadable, config.network))
+    pretrained = (config.weights, config.tune, config.views, config.accelerator)
+    recipe = (config.method, config.batch_size) if config.network == "auto" else ()
+    return repr((*named, config.size, config.fit, config.unreadable, config.network, *pretrained, *recipe))
 
 
 def _split_seed(config: Config) -> int | None:
@@ -60,18 +109,17 @@ def fingerprints(config: Config) -> frozenset[str]:
     found = {data.fingerprint}
     if isinstance(data.images, ImageFiles):
         folder = store_folder(data, as_size(config.size) or default_size(config.network), config.fit)
-        lost = unreadable_images(folder)
-        kept = [i for i, path in enumerate(data.images.paths) if path not in lost]
-        found |= {data.select(kept).fingerprint} if lost else set()
+        for lost in (unreadable_images(folder), unreadable_features(data)):
+            kept = [i for i, path in enumerate(data.images.paths) if path not in lost]
+            found |= {data.select(kept).fingerprint} if lost else set()
     return frozenset(found)
 
 
 def store_folder(data: ImageData, size: tuple[int, int], fit: str) -> Path:
     """Return the folder for decoded images: in ``RECTIFIER_CACHE``, or else in the user's cache."""
-    cache = Path(os.environ.get("RECTIFIER_CACHE") or Path.home() / ".cache" / "rectifier")
     root = str(data.images.root.absolute())  # type: ignore[attr-defined]
     key = hashlib.sha256(f"{root}\n{data.name}\n{size}\n{fit}".encode()).hexdigest()[:12]
-    return cache / "stores" / f"{data.name}-{size[0]}x{size[1]}-{key}"
+    return cache_home() / "stores" / f"{data.name}-{size[0]}x{size[1]}-{key}"
 
 
 def _check_parts(data: ImageData) -> None:

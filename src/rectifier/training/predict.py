@@ -26,13 +26,19 @@ from rectifier.evaluation.rules import TemperatureScaling
 from rectifier.labels import columns
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import find_method
+from rectifier.networks.pretrained import Backbone, extractor
 from rectifier.training.engine.devices import make_fabric
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.outputs import outputs
+from rectifier.training.heads import FeatureHead
 from rectifier.training.image_files import FilesOnDemand, find_images
 from rectifier.training.job import network_of
+from rectifier.training.recipe import is_on_features
 from rectifier.training.run.folder import Run
 from rectifier.training.settings import SETTINGS
+from rectifier.training.tuned import WholeNetwork, saved_network
+
+Pretrained = tuple[Backbone, FeatureHead]
 
 
 @dataclass(frozen=True)
@@ -124,8 +130,8 @@ def predict_images(
         score = 100 * rules["validation"][name]
         why = f"preferred by validation, with a class-balanced accuracy of {score:.1f} %"
     named = find_images(images, root, run.config.data_options.get("image"))
-    height, width, channels = run.data["shape"]
-    files = FilesOnDemand(tuple(path for _, path in named), (height, width, channels), run.data["fit"])
+    pretrained = saved_network(run) if is_on_features(run.config) else None
+    files = _files(run, [path for _, path in named], pretrained)
     calibration = TemperatureScaling(**rules["calibration"]) if calibrated else None
     offsets, found = torch.tensor(rules["offsets"][name]), []
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
@@ -134,7 +140,7 @@ def predict_images(
     # Decoding ignores warnings too, but one thread restores what another has set: it needs a block around all threads.
     with warnings.catch_warnings(action="ignore"), console.progress() as display:
         task = display.add_task("predicting", total=len(files))
-        for logits in _logits(run, files, batch_size, fabric):
+        for logits in _logits(run, files, batch_size, fabric, pretrained):
             # On the CPU, because some devices lack double precision.
             found.append(decide(logits.cpu(), run.space.sizes, offsets, calibration))
             display.advance(task, len(logits))
@@ -167,7 +173,9 @@ def decide(
     return classes, shares.gather(1, columns.own_columns(classes, sizes))
 
 
-def _logits(run: Run, files: FilesOnDemand, batch_size: int, fabric: Fabric) -> Iterator[Tensor]:
+def _logits(
+    run: Run, files: FilesOnDemand, batch_size: int, fabric: Fabric, pretrained: Pretrained | None
+) -> Iterator[Tensor]:
     """Yield the logits of the images, batch by batch: the classifier's, or the scores of a decision by features."""
     decision: Any = None
     if (saved := run.decision()) is not None:
@@ -176,6 +184,9 @@ def _logits(run: Run, files: FilesOnDemand, batch_size: int, fabric: Fabric) -> 
         for start in range(0, len(files), batch_size):
             pixels = files.gather(np.arange(start, min(start + batch_size, len(files))))
             yield decision(hog_features(pixels).to(fabric.device))
+        return
+    if pretrained is not None:
+        yield from _pretrained_logits(pretrained, files, batch_size, fabric, decision)
         return
     targets = torch.full((len(files), len(run.space)), -1)
     data = ImageData("images", files, targets, run.space, torch.full((len(files),), PARTS.index("test")))
@@ -186,12 +197,37 @@ def _logits(run: Run, files: FilesOnDemand, batch_size: int, fabric: Fabric) -> 
         yield output.logits if decision is None else decision(output.features)
 
 
+def _files(run: Run, paths: Sequence[Path], pretrained: Pretrained | None) -> FilesOnDemand:
+    """Return image files that are decoded as those of the run were."""
+    fit = run.data["fit"]
+    if pretrained is not None:
+        known = pretrained[0].preprocessing
+        return FilesOnDemand(tuple(paths), (*known.size, 3), fit, interpolation=known.interpolation)
+    height, width, channels = run.data["shape"]
+    return FilesOnDemand(tuple(paths), (height, width, channels), fit)
+
+
+@torch.no_grad()
+def _pretrained_logits(
+    pretrained: Pretrained, files: FilesOnDemand, batch_size: int, fabric: Fabric, decision: Any
+) -> Iterator[Tensor]:
+    """Yield the logits of a pretrained network: its features by the fastest engine of this machine, then its head."""
+    backbone, head = pretrained
+    compute = extractor(backbone, device=fabric.device.type)
+    head = head.to(fabric.device)
+    for start in range(0, len(files), batch_size):
+        pixels = files.gather(np.arange(start, min(start + batch_size, len(files))))
+        output = head(torch.from_numpy(compute(pixels)["last"]).to(fabric.device))
+        yield output.logits if decision is None else decision(output.features)
+
+
 def load_network(run: Run) -> nn.Module:
     """Return the network of a run with the weights of the chosen epoch."""
     config = run.config
-    # The run's weights replace pretrained ones, so timm need not fetch any.
-    more = {"pretrained": False} if config.network.startswith("timm:") else {}
-    network = network_of(config, run.space, run.data["shape"], **more)
+    if is_on_features(config):
+        backbone, head = saved_network(run)
+        return WholeNetwork(backbone.trunk, head)
+    network = network_of(config, run.space, run.data["shape"])
     network = network.double() if config.precision == "64" else network
     network.load_state_dict(run.weights())
     return network

@@ -19,6 +19,12 @@ class Preset(NamedTuple):
     settings: dict[str, Any]
 
 
+PAPER: dict[str, Any] = {
+    **{"network": "resnet32", "method": "crl", "epochs": 30, "batch_size": 128},
+    **{"optimizer": "sgd", "weight_decay": 5e-4, "select": "argmax"},
+}
+"""What presets and experiments start from: settings that the recipe would choose by the data otherwise."""
+
 _SGD = {"momentum": 0.9, "weight_decay": 0.0005}
 _PAPER = {**_SGD, "padding": 0, "flip": False}
 _CIFAR = {**_SGD, "network": "resnet32", "lr": 0.1, "batch_size": 256, "epochs": 200, "validate_every": 5}
@@ -67,5 +73,5 @@ def preset(name: str) -> Config:
     200
     """
     check.raise_all([check.choice("preset", name, tuple(PRESETS))])
-    settings = dict(PRESETS[name].settings)
+    settings = {**PAPER, **PRESETS[name].settings}
     return Config(settings.pop("data")).with_settings(settings)

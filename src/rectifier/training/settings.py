@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, Predicate
 
+_RECIPE = "chosen by the data"
+
 # The string completes "Expected NAME to be ...".
 Flag = Annotated[bool, "true or false"]
 Count = Annotated[int, Ge(1), "a positive integer"]
@@ -33,6 +35,11 @@ Data = Annotated[str, MinLen(1), "a name or a path"]
 Folder = Annotated[str, "a path"]
 Size = Annotated[str, "HEIGHTxWIDTH"]
 Options = Annotated[dict[str, Any], "a mapping of option names to values"]
+
+
+_SINCE_PRETRAINED = frozenset(
+    ["weights", "tune", "views", "heads", "noise", "smoothing", "augment", "rate_decay", "freeze_norm", "ema"]
+)
 
 
 def _setting(text: str, default: Any = MISSING, *, choices: str = "", none: str = "", identity: bool = True) -> Any:
@@ -74,10 +81,14 @@ class Settings:
     unreadable: Choice = _setting("Skip damaged images, or raise an error.", choices="skip raise")
 
     method: Name = _setting(
-        "Training method, with options as in crl:eta=0.5:kappa=2. See: rectifier list methods.", "crl"
+        "Training method, with options as in crl:eta=0.5:kappa=2. auto: what the recipe takes. See: rectifier list"
+        " methods.",
+        "auto",
     )
     method_options: Options = _setting("Options of the method, each as NAME=VALUE or method.NAME=VALUE.", dict)
-    network: Name = _setting("Network to train. See: rectifier list networks.", "resnet32")
+    network: Name = _setting(
+        "Network to train. auto: a pretrained one that fits the data. See: rectifier list networks.", "auto"
+    )
     network_options: Options = _setting("Options of the network, each as NAME=VALUE or network.NAME=VALUE.", dict)
 
     weights: Folder | None = _optional(
@@ -88,18 +99,20 @@ class Settings:
         choices="auto head last all",
     )
     views: Count = _setting("Cached views of a training image: 2 adds its mirror image, more add crops.", 1)
-    heads: Count | None = _optional("Heads whose mean decides, with tune=head.", "the recipe's")
-    noise: NonNegative = _setting("Noise on cached features, as a share of the deviation within classes.", 0.0)
+    heads: Count | None = _optional("Heads whose mean decides, on cached features.", _RECIPE)
+    noise: NonNegative | None = _optional(
+        "Noise on cached features, as a share of the deviation within classes.", _RECIPE
+    )
     smoothing: Momentum = _setting("Label smoothing.", 0.0)
 
-    epochs: Count = _setting("Passes over the training images.", 30)
-    batch_size: Count = _setting("Images per batch, over all devices together.", 128)
+    epochs: Count | None = _optional("Passes over the training images.", _RECIPE)
+    batch_size: Count | None = _optional("Images per batch, over all devices together.", _RECIPE)
     seed: Seed = _setting("Seed of weights, sample order and augmentation.", 0, identity=False)
-    optimizer: Choice = _setting("Optimizer.", choices="sgd adamw")
+    optimizer: Choice = _setting("Optimizer. auto: what the recipe takes.", choices="auto sgd adamw")
     lr: Positive | None = _optional("Learning rate.", "the network's, divided by the root of the number of labels")
     momentum: Momentum = _setting("Momentum of SGD.", 0.9)
     nesterov: Flag = _setting("Use Nesterov momentum in SGD.", False)
-    weight_decay: NonNegative = _setting("Weight decay of all weights.", 5e-4)
+    weight_decay: NonNegative | None = _optional("Weight decay of all weights.", _RECIPE)
     schedule: Choice = _setting("Learning rate schedule.", choices="cosine step constant")
     milestones: Milestones = _setting("Fractions of training at which schedule=step lowers the rate.", (0.5, 0.75))
     decay: Share = _setting("Factor on the rate at each milestone of schedule=step.", 0.1)
@@ -116,14 +129,18 @@ class Settings:
         "Augmentation of training images: shifts and flips, or these after TrivialAugment or RandAugment.",
         choices="crop trivial rand",
     )
-    rate_decay: Share = _setting("Factor on the rate for each stage further from the head.", 1.0)
-    freeze_norm: Flag = _setting("Keep the batch statistics of pretrained weights.", False)
-    ema: Momentum = _setting("Weight averaging: share of the average that a step keeps, such as 0.99; 0 for none.", 0.0)
+    rate_decay: Share | None = _optional("Factor on the rate for each stage further from the head.", _RECIPE)
+    freeze_norm: Flag | None = _optional("Keep the batch statistics of pretrained weights.", _RECIPE)
+    ema: Momentum | None = _optional(
+        "Weight averaging: share of the average that a step keeps, such as 0.99; 0 for none.", _RECIPE
+    )
 
     validate_every: Count = _setting("Epochs between validations.", 1)
     patience: Count | None = _optional("Stop after this many validations without improvement.", "never stop early")
     select: Choice = _setting(
-        "Epoch to keep: the best on validation under this decision rule, or the last.", choices="argmax prior last"
+        "Epoch to keep: the best on validation under this decision rule, or the last. auto: the rule that fits the"
+        " method.",
+        choices="auto argmax prior last",
     )
 
     precision: Choice = _setting(
@@ -156,9 +173,12 @@ class Setting(NamedTuple):
     default_text: str  # empty where there is no default to name
     help: str
     identity: bool
+    since_pretrained: bool  # came with pretrained networks
 
 
-def _declared(hint: Any, default: Any, text: str, none: str, choices: tuple[str, ...], identity: bool) -> Setting:
+def _declared(
+    name: str, hint: Any, default: Any, text: str, none: str, choices: tuple[str, ...], identity: bool
+) -> Setting:
     kind, *_, wanted = get_args(get_args(hint)[0] if default is None else hint)
     kind = get_origin(kind) or kind
     if choices:
@@ -168,9 +188,11 @@ def _declared(hint: Any, default: Any, text: str, none: str, choices: tuple[str,
         shown = none
     else:
         shown = ",".join(map(str, default)) if kind is tuple else str(default).lower() if kind is bool else str(default)
-    return Setting(hint, kind, choices, wanted, default, shown, text, identity)
+    return Setting(hint, kind, choices, wanted, default, shown, text, identity, name in _SINCE_PRETRAINED)
 
 
 _HINTS = get_type_hints(Settings, include_extras=True)
-SETTINGS = {each.name: _declared(_HINTS[each.name], each.default, **each.metadata) for each in fields(Settings)}
+SETTINGS = {
+    each.name: _declared(each.name, _HINTS[each.name], each.default, **each.metadata) for each in fields(Settings)
+}
 """What is declared about each setting, by name."""

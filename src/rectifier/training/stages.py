@@ -32,6 +32,7 @@ from rectifier.training.engine.profiling import describe, profile_step
 from rectifier.training.engine.state import State
 from rectifier.training.engine.step_modes import is_captured
 from rectifier.training.finish import COLLAPSE
+from rectifier.training.head_stage import has_checkpoint, train_first_heads
 from rectifier.training.job import Job
 from rectifier.training.run.curves import Curves, Row
 
@@ -41,6 +42,10 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
 
     The networks end with the weights of the chosen epoch. Return the jobs that finished, and the errors of the others.
     """
+    if jobs[0].backbone is not None and not jobs[0].stage and not all(map(has_checkpoint, jobs)):
+        train_first_heads(fabric, jobs)
+    if jobs[0].backbone is not None and jobs[0].config.tune == "head" and not jobs[0].stage:
+        return list(jobs), []
     held_out = jobs[0].held_out(fabric, "validation")
     courses = []
     with ExitStack() as recorders:
@@ -79,7 +84,7 @@ def retrain_classifiers(fabric: Fabric, jobs: Sequence[Job]) -> tuple[list[Job],
         second = {_second_stage(fabric, job): job for job in jobs if job.afterwards.kind == kind}
         if not second:
             continue
-        epochs = check.amount(next(iter(second)).config.epochs, "epoch")
+        epochs = check.amount(next(iter(second)).options.epochs, "epoch")
         console.say(f"{what} on balanced classes: {epochs}")
         trained, wrong = train_networks(fabric, list(second))
         for job in trained:
@@ -137,12 +142,13 @@ def make_course(fabric: Fabric, job: Job, held_out: Iterable[Batch], profile: bo
         mixing=None if job.mixing is None else job.mixing.to(fabric.device),
         validation=validation,
         before_epoch=_rounds(fabric, job),
+        judge_start=job.backbone is not None and not job.stage,
     )
 
 
 def _rounds(fabric: Fabric, job: Job) -> Callable[[int], None] | None:
     """Return what shows the sampler the features of all training samples, where its method works in rounds."""
-    due = rounds_of(job.config.method, job.config.epochs, job.config.method_options)
+    due = rounds_of(job.config.method, job.options.epochs, job.config.method_options)
     if not due:
         return None
     sampler: Any = job.loader.sampler
@@ -164,7 +170,7 @@ class _Recorder(Curves):
         present = [int((counts > 0).sum()) for counts in job.data.counts("validation")]
         self._chance = fmean(1 / classes for classes in present if classes)
         rectified = job.method.rectification and not job.config.method_options.get("rectify_from")
-        self._check_from = job.config.epochs / 4 if rectified else math.inf
+        self._check_from = job.options.epochs / 4 if rectified else math.inf
 
     def save_epoch(self, row: Row, labels: Sequence[Row]) -> None:
         super().save_epoch(row, labels)

@@ -28,7 +28,7 @@ import numpy as np
 
 from rectifier._base import check, console
 from rectifier.data.dataset import ImageArray, ImageData, ImageFiles, ImageSize, Ints, as_size
-from rectifier.data.decode import FITS, UnreadableError, image_size, resize, write_shard
+from rectifier.data.decode import FITS, INTERPOLATIONS, UnreadableError, image_size, resize, write_shard
 from rectifier.data.store.manifest import UNREADABLE, VERSION, is_store, list_unreadable, owned_manifest, write_manifest
 from rectifier.data.store.shards import Maps, StoredImages
 
@@ -48,6 +48,7 @@ def build_store(
     fit: str = "stretch",
     unreadable: str = "skip",
     workers: int | None = None,
+    interpolation: str = "bilinear",
 ) -> ImageData:
     """Decode and resize the images of ``data`` into a store, and return the data with its images there.
 
@@ -63,9 +64,11 @@ def build_store(
         unreadable: ``"skip"`` drops damaged and missing images; ``"raise"`` raises an error after all others are
             decoded. In both cases ``unreadable.csv`` lists them.
         workers: number of processes; the default is one per core.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"lanczos"``.
     """
     complaints = [
         check.choice("fit", fit, FITS),
+        check.choice("interpolation", interpolation, INTERPOLATIONS),
         check.choice("unreadable", unreadable, ("skip", "raise")),
         None if workers is None else check.count("workers", workers),
     ]
@@ -75,7 +78,9 @@ def build_store(
         wanted = as_size(size) or files.shape[:2]
         if wanted == files.shape[:2]:
             return data
-        return replace(data, images=ImageArray(np.stack([resize(image, wanted, fit) for image in files.pixels])))
+        return replace(
+            data, images=ImageArray(np.stack([resize(image, wanted, fit, interpolation) for image in files.pixels]))
+        )
     if not isinstance(files, ImageFiles):
         raise ValueError("These images are already in a store.")
     if not len(files):
@@ -83,8 +88,9 @@ def build_store(
     before = owned_manifest(folder, data.name, files.root)
     # A store keeps its size: the first row of a table may have another one today.
     resolved = as_size(size) or as_size(before.get("size")) or _first_size(files)
-    plan, slots, per_shard = _plan(files, folder, resolved, fit)
-    _decode_missing(plan, folder, files.root, resolved, fit, workers or available_cores())
+    how = (fit, interpolation)
+    plan, slots, per_shard = _plan(files, folder, resolved, how)
+    _decode_missing(plan, folder, files.root, resolved, how, workers or available_cores())
     records = {target.name: json.loads(target.with_suffix(".json").read_text()) for target in plan}
     failures = {path: reason for record in records.values() for path, reason in record["unreadable"].items()}
     list_unreadable(folder, failures)
@@ -103,7 +109,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> tuple[Plan, Ints, int]:
+def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], how: tuple[str, str]) -> tuple[Plan, Ints, int]:
     """Assign the images to shards: the plan, the slot ``(N,)`` of each image, and the slots of a shard."""
     members: list[list[str]] = [[] for _ in range(shard_count(len(files), size[0] * size[1] * 3))]
     for path in sorted(set(files.paths)):
@@ -111,7 +117,7 @@ def _plan(files: ImageFiles, folder: Path, size: tuple[int, int], fit: str) -> t
         members[int.from_bytes(digest[:8], "big") % len(members)].append(path)
     per_shard = max(map(len, members))
     slot = {path: s * per_shard + row for s, paths in enumerate(members) for row, path in enumerate(paths)}
-    names = [f"{s:05d}-{_fingerprint(files.root, paths, size, fit)}.bin" for s, paths in enumerate(members)]
+    names = [f"{s:05d}-{_fingerprint(files.root, paths, size, how)}.bin" for s, paths in enumerate(members)]
     plan = {folder / "shards" / name: paths for name, paths in zip(names, members, strict=True)}
     return plan, np.array([slot[path] for path in files.paths], np.int64), per_shard
 
@@ -132,8 +138,10 @@ def _power_of_two(number: float) -> int:
     return 1 << max(0, math.ceil(number) - 1).bit_length()
 
 
-def _fingerprint(root: Path, paths: Sequence[str], size: tuple[int, int], fit: str) -> str:
-    digest = hashlib.sha256(f"{VERSION} {size} {fit}".encode())
+def _fingerprint(root: Path, paths: Sequence[str], size: tuple[int, int], how: tuple[str, str]) -> str:
+    fit, interpolation = how
+    resized = fit if interpolation == "bilinear" else f"{fit} {interpolation}"  # stores of before keep their names
+    digest = hashlib.sha256(f"{VERSION} {size} {resized}".encode())
     for path in paths:
         try:
             status = os.stat(root / path)
@@ -153,7 +161,9 @@ def _is_done(target: Path, images: int, image_bytes: int) -> bool:
         return False
 
 
-def _decode_missing(plan: Plan, folder: Path, root: Path, size: tuple[int, int], fit: str, workers: int) -> None:
+def _decode_missing(
+    plan: Plan, folder: Path, root: Path, size: tuple[int, int], how: tuple[str, str], workers: int
+) -> None:
     image_bytes = size[0] * size[1] * 3
     todo = {target: paths for target, paths in plan.items() if not _is_done(target, len(paths), image_bytes)}
     if not todo:
@@ -170,7 +180,7 @@ def _decode_missing(plan: Plan, folder: Path, root: Path, size: tuple[int, int],
     write = delayed(write_shard)
     with console.progress() as display:
         task = display.add_task("decoding", total=sum(map(len, todo.values())))
-        for done in parallel(write(root.absolute(), paths, size, fit, to.absolute()) for to, paths in todo.items()):
+        for done in parallel(write(root.absolute(), paths, size, how, to.absolute()) for to, paths in todo.items()):
             display.advance(task, done)
 
 

@@ -17,6 +17,7 @@ from rectifier.labels.columns import Sizes
 from rectifier.networks.network import Network
 from rectifier.networks.options import Shape, Widths, check_options, image_shape
 from rectifier.networks.pretrained.backbone import INTERPOLATIONS, GreyAsColour, Preprocessing
+from rectifier.networks.pretrained.steps import one_thread
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -109,7 +110,7 @@ def feature_count(name: str, trunk: nn.Module, shape: Shape) -> int:
     height, width, channels = shape
     training = trunk.training
     try:
-        with torch.no_grad():
+        with torch.no_grad(), one_thread():
             given = trunk.eval()(torch.zeros(1, channels, height, width))
     except (RuntimeError, AssertionError, ValueError) as error:
         problem = f"{name} does not accept images of {height} x {width} x {channels}."

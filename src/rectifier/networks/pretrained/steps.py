@@ -58,7 +58,7 @@ def find_steps(trunk: nn.Module, sample: Tensor) -> Steps | None:
     modes = {module: module.training for module in trunk.modules()}
     trunk.eval()
     try:
-        with torch.no_grad(), _one_thread():
+        with torch.no_grad(), one_thread():
             modules, outputs = _run(trunk, sample)
             # A container is a sequence as it is; what another forward does, only its output tells.
             right = _is_container(trunk) or _equal(outputs[-1], trunk(sample))
@@ -71,7 +71,7 @@ def find_steps(trunk: nn.Module, sample: Tensor) -> Steps | None:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Use one thread: for one image that is as fast, and many times as fast where other processes use the cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
