@@ -99,8 +99,8 @@ def test_text_is_read_by_the_type_of_its_field(key: str, text: str, value: Any) 
 def test_every_field_can_be_set_from_text_and_as_a_value(name: str) -> None:
     value = CHANGED[name]
     text = ",".join(map(str, value)) if name == "milestones" else str(value)
-    assert getattr(Config("digits").with_settings({name: text}), name) == value
-    assert getattr(Config("digits").with_settings({name: value}), name) == value
+    assert getattr(Config("digits", network="resnet32").with_settings({name: text}), name) == value
+    assert getattr(Config("digits", network="resnet32").with_settings({name: value}), name) == value
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_every_field_can_be_set_from_text_and_as_a_value(name: str) -> None:
 )
 def test_text_that_a_field_does_not_take(key: str, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Config("digits").with_settings({key: text})
+        Config("digits", network="resnet32").with_settings({key: text})
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_an_option_finds_its_owner(key: str, owner: str, text: str, value: Any) 
 
 
 def test_settings_add_up_and_leave_the_first_config_alone() -> None:
-    first = Config("digits").with_settings({"eta": "0.5"})
+    first = Config("digits", network="resnet32").with_settings({"eta": "0.5"})
     second = first.with_settings({"kappa": "3"}).with_settings({"eta": "0.1"})
     assert first.method_options == {"eta": 0.5}
     assert second.method_options == {"eta": 0.1, "kappa": 3}
@@ -158,7 +158,7 @@ def test_settings_add_up_and_leave_the_first_config_alone() -> None:
 def test_an_unknown_key_is_answered_with_the_nearest(key: str, nearest: str) -> None:
     message = rf"'{key}' is neither a setting nor .* crl, resnet32 or the data\. Did you mean '{nearest}'\?"
     with pytest.raises(ValueError, match=message):
-        Config("digits").with_settings({key: "1"})
+        Config("digits", network="resnet32").with_settings({key: "1"})
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_an_unknown_key_is_answered_with_the_nearest(key: str, nearest: str) -> 
 )
 def test_an_option_that_its_owner_does_not_take(key: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Config("digits").with_settings({key: "1"})
+        Config("digits", network="resnet32").with_settings({key: "1"})
 
 
 def test_a_key_of_two_owners_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_new_options_come_with_a_new_owner() -> None:
     config = Config("digits", method_options={"kappa": 3}).with_settings({"eta": "0.5", "method": "crl-class-absolute"})
     assert (config.method, config.method_options) == ("crl-class-absolute", {"eta": 0.5})
     with pytest.raises(ValueError, match="'eta' is neither a setting nor an option of ce, resnet32 or the data"):
-        Config("digits").with_settings({"eta": "0.5", "method": "ce"})
+        Config("digits", network="resnet32").with_settings({"eta": "0.5", "method": "ce"})
 
 
 def test_another_library_knows_its_own_options() -> None:
@@ -206,7 +206,7 @@ def test_another_library_knows_its_own_options() -> None:
 
 
 def test_a_change_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    config, validated = Config("digits"), []
+    config, validated = Config("digits", network="resnet32"), []
     monkeypatch.setattr(Config, "__post_init__", lambda changed: validated.append(changed))
     config.with_settings({"epochs": 3, "eta": 0.5, "kappa": 3, "network.dropout": 0.1, "ratio": 5})
     assert len(validated) == 1

@@ -69,7 +69,7 @@ NO_IDENTITY |= {"checkpoint_seconds", "tensorboard", "features"}
 
 
 def test_the_cases_here_cover_every_field() -> None:
-    plain = Config("digits")
+    plain = Config("digits", network="resnet32")
     assert list(CHANGED) == list(BAD) == list(SETTINGS)
     assert not [name for name in SETTINGS if getattr(changed(), name) == getattr(plain, name)]
 
@@ -119,7 +119,7 @@ def test_wrong_sizes_and_options_are_reported_with_other_bad_values(also: dict[s
 
 def test_unknown_keys_are_reported_with_bad_values() -> None:
     with pytest.raises(ValueError, match="'etta' is neither") as caught:
-        Config("digits").with_settings({"etta": 1, "kapa": 2, "epochs": 0, "method": "crl"})
+        Config("digits", network="resnet32").with_settings({"etta": 1, "kapa": 2, "epochs": 0, "method": "crl"})
     assert [line.split()[:2] for line in str(caught.value).split("\n")] == [
         ["'etta'", "is"],
         ["'kapa'", "is"],
@@ -155,7 +155,7 @@ def test_other_spellings_of_a_value_become_plain() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(CHANGED) - {"data_options", "method_options", "network_options"}))
 def test_identity_ignores_the_seed_and_where_a_run_is_computed(name: str) -> None:
-    plain = Config("digits")
+    plain = Config("digits", network="resnet32")
     other = replace(plain, **{name: CHANGED[name]})
     assert (other.identity() == plain.identity()) == (name in NO_IDENTITY)
 
@@ -168,8 +168,8 @@ def test_identity_has_the_options_one_by_one() -> None:
 
 
 def test_identity_does_not_depend_on_the_order_of_settings() -> None:
-    one = Config("digits").with_settings({"eta": 1, "kappa": 2}).identity()
-    two = Config("digits").with_settings({"kappa": 2, "eta": 1}).identity()
+    one = Config("digits", network="resnet32").with_settings({"eta": 1, "kappa": 2}).identity()
+    two = Config("digits", network="resnet32").with_settings({"kappa": 2, "eta": 1}).identity()
     assert list(one.items()) == list(two.items())
 
 
@@ -177,7 +177,7 @@ def test_identity_does_not_depend_on_the_order_of_settings() -> None:
 def test_seeds_with_one_split_rule_have_one_identity(split: dict[str, Any]) -> None:
     identities = [Config("digits", seed=seed, **split).identity() for seed in (0, 3, 4)]
     assert identities[0] == identities[1] == identities[2]
-    assert identities[0] != Config("digits").identity()
+    assert identities[0] != Config("digits", network="resnet32").identity()
 
 
 def test_a_table_is_the_same_wherever_it_lies() -> None:

@@ -258,7 +258,7 @@ def test_why_runs_are_not_trained_side_by_side(
     settings: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many, "accelerator_of", lambda asked: "cpu" if asked.accelerator == "cpu" else "cuda")
-    found = many.why_not_together(Config("digits").with_settings(settings))
+    found = many.why_not_together(Config("digits", network="resnet32").with_settings(settings))
     assert found is None if reason is None else reason in str(found)
 
 

@@ -49,7 +49,7 @@ def short(data: str, **options: Any) -> Config:
 def trained_on_arrays(folder: Path, data: str) -> Trained:
     """Train on images in memory, and write those of test to files."""
     config = short(data)
-    part = open_for_training(config).part("test")
+    part = open_for_training(config).data.part("test")
     assert isinstance(part.images, ImageArray)
     (folder / "images").mkdir(parents=True)
     files = [folder / "images" / f"{row:04d}.png" for row in range(len(part))]

@@ -27,6 +27,9 @@ from rectifier.training.settings import SETTINGS, Setting, Settings
 AUTO = "auto"
 """The method or network that the recipe chooses by the data."""
 
+DEFAULT_METHOD = "logit-adjustment"
+"""The method of a pretrained network, unless another is given: it finds most on features. Others start with CRL."""
+
 HEAD_OPTIONS = ("hidden", "branch", "classifier", "scale", "scale_learned", "init", "dropout")
 """The options of the head of a pretrained network (see ``HeadSpec``)."""
 
@@ -43,6 +46,7 @@ class Config(Settings):
     def __post_init__(self) -> None:
         for name in SETTINGS:
             object.__setattr__(self, name, _plain(name, getattr(self, name)))
+        object.__setattr__(self, "method", _known_method(self.method, self.network))
         check.raise_all([*_field_complaints(vars(self)), *_joint_complaints(self)])
 
     def with_settings(self, settings: Mapping[str, Any]) -> Config:
@@ -61,6 +65,7 @@ class Config(Settings):
             if chosen.get(owner, values[owner]) != values[owner]:
                 values[f"{owner}_options"] = {}
         values |= chosen
+        values["method"] = _known_method(values["method"], values["network"])
         complaints = []
         for key, value in settings.items():
             try:
@@ -163,6 +168,13 @@ def _field_complaints(values: Mapping[str, Any]) -> Iterator[str]:
             yield check.sentence(str(name), one.wanted, repr(value)) + check.nearest(value, one.choices)
 
 
+def _known_method(method: Any, network: Any) -> Any:
+    """Return the method, or where it is open that of the network, unless that is open too."""
+    if method != AUTO or network == AUTO or not isinstance(network, str):
+        return method
+    return DEFAULT_METHOD if is_pretrained(network) else "crl"
+
+
 def _joint_complaints(config: Config) -> Iterator[str]:
     """Yield a sentence for each value that does not fit the other settings, or that is no known name."""
     if config.nesterov is True and config.momentum == 0:
@@ -179,7 +191,7 @@ def _check_method(config: Config) -> None:
     if not isinstance(config.method, str):
         return
     if config.method == AUTO:
-        if config.method_options:
+        if config.method_options and isinstance(config.method_options, Mapping):
             raise ValueError(f"Options of a method need its name: method=crl:{next(iter(config.method_options))}=...")
         return
     method = find_method(config.method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -12,11 +12,13 @@ from torch import Tensor
 
 from rectifier._base import check, console
 from rectifier.data.features import CachedFeatures
+from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.evaluation.rules.prior import prior_offsets
 from rectifier.training.engine.interrupt import Interrupt, Stopped
-from rectifier.training.heads import FeatureTable, TrainedHead, merged, train_heads
+from rectifier.training.heads import FeatureTable, HeadSpec, TrainedHead, merged, train_heads
 from rectifier.training.job import Job
 from rectifier.training.opening import features_of
+from rectifier.training.recipe import LENGTHS, enough
 from rectifier.training.run.curves import Curves
 from rectifier.training.tuned import TunedNetwork, features_above, head_from, head_spec
 
@@ -31,18 +33,68 @@ def train_first_heads(fabric: Fabric, jobs: Sequence[Job]) -> None:
     """
     network = cast(TunedNetwork, jobs[0].network).to(fabric.device)
     table, held_out = (_table(fabric, jobs[0], network, part) for part in ("train", "validation"))
-    own = [[head_spec(job.config, job.config.seed * _SEEDS + h) for h in range(job.config.heads or 1)] for job in jobs]
-    offsets = [_offsets(job) for job, specs in zip(jobs, own, strict=True) for _ in specs]
-    choose = "last" if jobs[0].config.select == "last" else "best"
-    trained = _train(table, held_out, [spec for specs in own for spec in specs], offsets, choose)
-    for job, specs in zip(jobs, own, strict=True):
-        heads = [next(trained) for _ in specs]
-        mean = merged(heads)
+    banks = [bank for job in jobs for bank in _banks(job)]
+    specs = [spec for bank in banks for spec in bank.specs]
+    offsets = [_offsets(bank.job) for bank in banks for _ in bank.specs]
+    several = len(banks) > len(jobs)  # then validation chooses among lengths, not among epochs of one length
+    choose = "last" if several or jobs[0].config.select == "last" else "best"
+    trained = _train(table, held_out, specs, offsets, choose)
+    scored = [_scored(bank, [next(trained) for _ in bank.specs], held_out) for bank in banks]
+    for job in jobs:
+        best, *others = sorted((one for one in scored if one.job is job), key=lambda one: -one.score)
         made: Any = job.network
-        made.head = head_from({name: weight.cpu() for name, weight in mean.weights.items()}, job.data.space)
+        weights = {name: weight.cpu() for name, weight in best.mean.weights.items()}
+        made.head = head_from(weights, job.data.space)
+        made.head.dropout.p = float(job.config.network_options.get("dropout", 0.0))
         if fabric.is_global_zero:
-            _record(job, heads)
-            _say_epoch(job, heads)
+            _record(job, best.heads)
+            console.say(_kept(job, best, others))
+
+
+class _Bank(NamedTuple):
+    """The heads of a job that are trained for one number of epochs. Their mean decides."""
+
+    job: Job
+    specs: list[HeadSpec]
+
+
+class _Scored(NamedTuple):
+    """The trained heads of a bank, their mean, and its validation score."""
+
+    job: Job
+    heads: list[TrainedHead]
+    mean: TrainedHead
+    score: float
+
+
+def _banks(job: Job) -> list[_Bank]:
+    """Return one bank for each number of epochs to try."""
+    config = job.config
+    given = config.epochs if config.tune == "head" else None
+    lengths = (given,) if given else sorted({enough(config, length) for length in LENGTHS})
+    seeds = [config.seed * _SEEDS + head for head in range(config.heads or 1)]
+    return [_Bank(job, [head_spec(config, seed, length) for seed in seeds]) for length in lengths]
+
+
+def _scored(bank: _Bank, heads: list[TrainedHead], held_out: FeatureTable) -> _Scored:
+    mean = merged(heads)
+    logits = mean.logits(held_out.first_view) + _offsets(bank.job).to(held_out.x.device)
+    score = class_balanced_accuracy(logits, held_out.targets, held_out.space)
+    return _Scored(bank.job, heads, mean, float(score))
+
+
+def _kept(job: Job, best: _Scored, others: Sequence[_Scored]) -> str:
+    """Say which epoch is kept, and why."""
+    rule, number = job.config.select, check.amount(len(best.heads), "head")
+    if others or rule == "last":
+        kept = f"{best.heads[0].spec.epochs} epochs"
+        rest = "".join(f", {100 * one.score:.1f} % after {one.heads[0].spec.epochs}" for one in others)
+    else:
+        first, *_, last = sorted([best.heads[0].epoch, *(head.epoch for head in best.heads)])
+        kept = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        kept, rest = f"{kept} of {best.heads[0].spec.epochs}", ""
+    corrected = f" under {rule}" if rule != "last" else ""
+    return f"Kept: {number} after {kept}, {100 * best.score:.1f} % on validation{corrected}{rest}."
 
 
 def _train(table: FeatureTable, held_out: FeatureTable, specs: list[Any], offsets: list[Tensor], choose: str) -> Any:
@@ -96,15 +148,6 @@ def _record(job: Job, heads: Sequence[TrainedHead]) -> None:
         score = sum(head.scores[epoch] for head in heads) / len(heads)
         curves.save_epoch({"epoch": epoch + 1, "loss": loss, "validation": score}, [])
     curves.close()
-
-
-def _say_epoch(job: Job, heads: Sequence[TrainedHead]) -> None:
-    kept, last = sorted(head.epoch for head in heads), len(heads[0].losses)
-    epochs = f"epoch {kept[0]}" if kept[0] == kept[-1] else f"epochs {kept[0]} to {kept[-1]}"
-    best = max(sum(head.score or 0.0 for head in heads) / len(heads), 0.0)
-    rule = job.config.select
-    why = "the last" if rule == "last" else f"the best on validation under {rule}, {100 * best:.1f} %"
-    console.say(f"{check.amount(len(heads), 'head')}: {epochs} of {last} kept ({why}).")
 
 
 def has_checkpoint(job: Job) -> bool:

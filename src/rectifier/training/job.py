@@ -241,6 +241,10 @@ def headline(fabric: Fabric, jobs: Sequence[Job]) -> str:
         return f"{samples} ({labels}), {config.method}, which trains no network"
     where = fabric.device.type if fabric.world_size == 1 else f"{fabric.world_size} x {fabric.device.type}"
     methods = ", ".join(dict.fromkeys(job.config.method for job in jobs))
+    if first.backbone is not None and config.tune == "head":
+        heads = sum(job.config.heads or 1 for job in jobs)
+        what = f"{check.amount(heads, 'head')} on features of {config.network}"
+        return f"{samples} ({labels}), {methods}: {what}, {where}" + (f", {len(jobs)} runs" if len(jobs) > 1 else "")
     epochs = _either([job.options.epochs for job in jobs])
     return (
         f"{samples} ({labels}), {methods} on {config.network} ({first.resolved['parameters']:,} weights),"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rectifier.methods import find_method
-from rectifier.training.config import Config
+from rectifier.training.config import AUTO, Config
 from rectifier.training.engine.devices import make_fabric, set_up
 from rectifier.training.engine.rate_range import RateCurve, find_rate
 from rectifier.training.job import RunSpec, engine_options, open_jobs
@@ -26,7 +26,7 @@ def find_rate_of(config: Config, **options: Any) -> RateCurve:
         config: the settings of the run. Its ``lr`` has no effect.
         options: ``lowest``, ``highest`` and ``steps`` of ``find_rate``.
     """
-    if find_method(config.method).features is not None:
+    if config.method != AUTO and find_method(config.method).features is not None:
         raise ValueError(f"{config.method} trains no network, so it has no learning rate.")
     config = replace(config.anchored(), devices=1, nodes=1)
     fabric = make_fabric(engine_options(config), alone=True)

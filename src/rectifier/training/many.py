@@ -167,7 +167,8 @@ def _why_never_together(config: Config) -> str | None:
         return "each run has several devices of its own"
     if config.resplit:
         return "each seed has a split of its own"
-    return None if find_method(config.method).features is None else f"{config.method} trains no network"
+    trains = config.method == AUTO or find_method(config.method).features is None
+    return None if trains else f"{config.method} trains no network"
 
 
 def _check(specs: Sequence[RunSpec]) -> None:

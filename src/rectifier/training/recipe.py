@@ -14,20 +14,19 @@ from rectifier.networks.registry import check_available, default_rate, default_s
 from rectifier.training.config import AUTO, Config
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
-DEFAULT_HEAD = "logit-adjustment"
 SMALL = 16
 """Images with a shorter side are too small for networks that were trained on photographs."""
 
 # Heads on cached features. Chosen on validation of fashion products, CelebA and CIFAR-100-LT: see results.
-HEAD_STEPS = 600
-HEAD: dict[str, Any] = {"batch_size": 128, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.1, "noise": 0.0}
-HEAD_EPOCHS = 30
-HIDDEN = 512
+HEAD: dict[str, Any] = {"batch_size": 128, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.1, "noise": 1.0}
+HEAD_OPTIONS: dict[str, Any] = {"hidden": 512, "dropout": 0.5}
 HEADS = 5
+LENGTHS = (15, 50)
+"""Epochs of heads: few for labels that are soon learned by heart, more for many classes. Validation chooses."""
 
 # Fine-tuning, which starts from a trained head.
 TUNED: dict[str, Any] = {"optimizer": "adamw", "freeze_norm": True, "ema": 0.98, "rate_decay": 0.7}
-TUNED_RATE = 2e-4
+TUNED_RATE, TUNED_EPOCHS = 2e-4, 10
 
 # Networks from scratch, with SGD: enough steps that small data does not end at chance.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2_000, 30, 200
@@ -43,8 +42,9 @@ def settle(config: Config, data: ImageData) -> tuple[Config, list[str]]:
     network, why = _network(config, data)
     check_available(network, config.weights)  # before anything is decoded
     tune = "all" if not is_pretrained(network) else "head" if config.tune == AUTO else config.tune
-    method = config.method if config.method != AUTO else DEFAULT_HEAD if is_pretrained(network) else "crl"
-    chosen = replace(config, network=network, method=method, select=_select(config, method))
+    chosen = replace(config, network=network)  # which decides the method, if none is given
+    method = chosen.method
+    chosen = replace(chosen, select=_select(config, method))
     images = len(data.indices("train"))
     if not is_pretrained(network) or find_method(method).features is not None:
         settled = _from_scratch(chosen, images)
@@ -95,7 +95,7 @@ def _on_pretrained(config: Config, images: int) -> Config:
     """Fill in what a head, or a light fine-tuning from a head, needs."""
     options = dict(config.network_options)
     if not {"hidden", "branch", "classifier"} & set(options) and find_method(config.method).classifier is None:
-        options["hidden"] = HIDDEN
+        options = {**HEAD_OPTIONS, **options}
     cosine = options.get("classifier") == "cosine" or find_method(config.method).classifier == "cosine"
     size = as_size(config.size) or default_size(config.network)
     filled = replace(config, network_options=options, size=f"{size[0]}x{size[1]}")
@@ -105,10 +105,8 @@ def _on_pretrained(config: Config, images: int) -> Config:
     if config.tune != "head":
         filled = replace(filled, lr=config.lr or (TUNED_RATE if filled.optimizer == "adamw" else 0.002))
         filled = _filled(filled, TUNED)
-    batch = filled.batch_size or 1
-    steps = max(1, -(-images // batch))
-    epochs = max(HEAD_EPOCHS, math.ceil(HEAD_STEPS / steps)) if config.tune == "head" else 10
-    return _filled(filled, {"epochs": _enough(filled, epochs)})
+        filled = _filled(filled, {"epochs": enough(filled, TUNED_EPOCHS)})
+    return filled
 
 
 def _from_scratch(config: Config, images: int) -> Config:
@@ -124,10 +122,10 @@ def _from_scratch(config: Config, images: int) -> Config:
     rate = config.lr or (ADAMW_RATE if optimizer == "adamw" else None)
     decay = 0.01 if optimizer == "adamw" else 5e-4
     filled = replace(config, optimizer=optimizer, lr=rate)
-    return _filled(filled, {"batch_size": batch, "epochs": _enough(config, epochs), "weight_decay": decay})
+    return _filled(filled, {"batch_size": batch, "epochs": enough(config, epochs), "weight_decay": decay})
 
 
-def _enough(config: Config, epochs: int) -> int:
+def enough(config: Config, epochs: int) -> int:
     """Return epochs that leave one after the share of training where the method is complete."""
     share = whole_from(config.method, config.method_options)
     return max(epochs, math.ceil(1 / (1 - share))) if share < 1 else epochs
@@ -145,9 +143,10 @@ def _words(config: Config, images: int) -> str:
     what = f", {heads} on its features" if config.tune == "head" else f", --tune {config.tune} from a trained head"
     what = what if is_pretrained(config.network) else ""
     rate = f"rate {config.lr:g}, " if config.lr else ""
+    epochs = " or ".join(map(str, (config.epochs,) if config.epochs else LENGTHS))
     return (
         f"Recipe: {config.method} on {config.network}{what}; {config.optimizer}, {rate}"
-        f"{check.amount(config.epochs or 0, 'epoch')} of {check.amount(steps, 'step')} for {images:,} training images."
+        f"{epochs} epochs of {check.amount(steps, 'step')} for {images:,} training images."
     )
 
 

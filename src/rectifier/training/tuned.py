@@ -69,24 +69,23 @@ def whole_state(trunk: nn.Module, head: nn.Module) -> dict[str, Tensor]:
     return {f"{part}.{name}": weight for part, own in parts.items() for name, weight in own.state_dict().items()}
 
 
-def head_spec(config: Config, seed: int) -> HeadSpec:
+def head_spec(config: Config, seed: int, epochs: int = 1) -> HeadSpec:
     """Return the head that a settled config describes. ``seed`` draws its first weights."""
     options = needed_of_network(config.method, config.network_options)
     given: dict[str, Any] = {name: options[name] for name in SPEC_OPTIONS if name in options}
-    epochs = config.epochs if config.tune == "head" else None
     return HeadSpec(
         method=config.method,
         method_options=config.method_options,
         seed=seed,
         order_seed=config.seed,
-        epochs=epochs or 30,
+        epochs=epochs,
         batch_size=config.batch_size or 128,
         lr=config.lr if config.tune == "head" and config.lr else 1e-3,
         optimizer=config.optimizer if config.tune == "head" else "adamw",
         momentum=config.momentum,
         weight_decay=config.weight_decay or 0.0,
         schedule="constant" if config.schedule == "constant" else "cosine",
-        warmup=min(config.warmup / (config.epochs or 30), 0.9),
+        warmup=min(config.warmup / epochs, 0.9),
         noise=config.noise or 0.0,
         smoothing=config.smoothing,
         **given,
