@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -20,16 +20,30 @@ LABELS = 12
 """The view lists this many labels, those with the lowest class-balanced accuracy, unless all are requested."""
 
 
-def view(rows: DataFrame, part: str = "test", *, every: bool = False, note: str | None = None) -> RenderableType:
+def view(
+    rows: DataFrame,
+    part: str = "test",
+    *,
+    every: bool = False,
+    note: str | None = None,
+    baselines: Mapping[str, Mapping[str, float]] | None = None,
+    kept: str | None = None,
+) -> RenderableType:
     """Return the metrics of one part, from the rows of a run, as something that rich prints.
 
-    ``every`` lists all labels, or all classes if there is one label. ``note`` is a sentence for the end.
+    Args:
+        rows: The metrics of the run.
+        part: ``"test"`` or ``"validation"``.
+        every: List all labels, or all classes if there is one label.
+        note: A sentence for the end.
+        baselines: For each part, class-balanced accuracy by name of the baseline. They are shown below that of the run.
+        kept: A sentence that says which epoch was kept.
     """
     own = rows[rows["part"] == part]
     head = Text(f"Metrics on {part} (%) under each decision rule", "bold")
     chosen = f"Validation prefers the rule {preferred_rule(rows)}. rectifier predict uses it by default."
-    end = "\n".join(["", *filter(None, [note]), chosen])
-    return Group(head, _overall(own), "", *_details(own, every), Text(end, "dim"))
+    end = "\n".join(["", *filter(None, [kept, note]), chosen])
+    return Group(head, _overall(own, (baselines or {}).get(part, {})), "", *_details(own, every), Text(end, "dim"))
 
 
 def _by_rule(rows: DataFrame, key: str) -> DataFrame:
@@ -38,13 +52,16 @@ def _by_rule(rows: DataFrame, key: str) -> DataFrame:
     return wide.reindex(index=rows[key].unique(), columns=rows["rule"].unique())
 
 
-def _overall(rows: DataFrame) -> Table:
+def _overall(rows: DataFrame, baselines: Mapping[str, float]) -> Table:
     found = _by_rule(rows[rows["label"].isna()], "metric")
     table = number_table("Metric", *found.columns)
     for metric in COMPARED_METRICS:
         if metric in found.index and found.loc[metric].notna().any():
             direction = "" if METRICS[metric].higher_is_better else " (lower is better)"
             table.add_row(METRICS[metric].words + direction, *map(_percent, found.loc[metric]))
+        if metric == "class_balanced_accuracy":
+            for name, value in baselines.items():  # a baseline has no rule, so it has one value
+                table.add_row(f"  {name}", _percent(value))
     if (absent := found.loc["absent"].astype(int)).any():
         table.add_row(f"{METRICS['absent'].words} (count, left out)", *map(str, absent))
     return table
