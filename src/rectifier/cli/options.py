@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rectifier.training.config import Config
 
 RUN_SETTINGS = (
-    *("data", "images", "data_root", "network", "epochs", "batch_size", "lr"),
+    *("data", "images", "data_root", "network", "weights", "tune", "size", "epochs", "batch_size", "lr"),
     *("devices", "nodes", "accelerator", "precision", "step"),
 )
 
@@ -63,7 +63,7 @@ def _setting_option(name: str, required: bool, panel: str | None) -> inspect.Par
     option = Option(
         ... if required else None,
         f"--{name.replace('_', '-')}",
-        metavar={"a path": "DIR", "a name or a path": "DATA"}.get(setting.wanted),
+        metavar="PATH" if name == "weights" else {"a path": "DIR", "a name or a path": "DATA"}.get(setting.wanted),
         help=setting.help + (f" \\[default: {setting.default_text}]" if setting.default_text else ""),
         rich_help_panel=panel,
     )

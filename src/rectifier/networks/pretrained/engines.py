@@ -23,10 +23,11 @@ Layers = list[NDArray[np.float32]]
 
 
 class Engine(Protocol):
-    """A function from pixels to layers, the images of a run, the runs at once, and words about it."""
+    """A function from pixels to layers, the images of a run, the runs at once, whether in float32, and words about it."""
 
     batch: int
     workers: int
+    exact: bool
     described: str
 
     def __call__(self, pixels: Pixels) -> Layers: ...
@@ -62,7 +63,7 @@ class TorchEngine:
         self.device = device
         self.taps = deepcopy(taps).eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         on_cpu = device.type == "cpu"
-        self.batch, self.workers = (16 if on_cpu else 256), 1
+        self.batch, self.workers, self.exact = (16 if on_cpu else 256), 1, on_cpu
         where = _cores(torch.get_num_threads()) if on_cpu else f"{_device_name(device)} in bfloat16"
         self.described = f"torch on {where}"
 
@@ -85,7 +86,7 @@ class OnnxRuntime:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors alone
         self.session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        self.batch, self.workers = batch, cores
+        self.batch, self.workers, self.exact = batch, cores, True
         self.described = f"ONNX Runtime on {_cores(cores)}"
 
     def __call__(self, pixels: Pixels) -> Layers:
@@ -101,7 +102,7 @@ class OpenVino:
         options = {"INFERENCE_NUM_THREADS": cores, "NUM_STREAMS": cores, "INFERENCE_PRECISION_HINT": precision}
         self.compiled: Any = core.compile_model(core.read_model(model), "CPU", options)
         self.of_thread = threading.local()
-        self.batch, self.workers = batch, cores
+        self.batch, self.workers, self.exact = batch, cores, precision == "f32"
         self.described = f"OpenVINO on {_cores(cores)}" + (" in bfloat16" if precision == "bf16" else "")
 
     def __call__(self, pixels: Pixels) -> Layers:

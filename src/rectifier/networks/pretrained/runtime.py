@@ -40,12 +40,12 @@ class Extractor:
     """Map raw pixels, uint8 ``(n, H, W, 3)``, to the layers of a backbone: float32 ``(n, *shape)`` by name.
 
     ``layers`` holds the shape of each layer for one image, ``size`` and ``interpolation`` how to resize images.
-    ``key`` identifies the features: weights, network, layers and preparation, but not the engine. ``described`` says
-    what runs and why.
+    ``key`` identifies the features: weights, network, layers, preparation, and whether they are in bfloat16, but not the
+    engine. ``described`` says what runs and why.
     """
 
     def __init__(self, backbone: Backbone, taps: Taps, name: str, engine: Engine, described: str) -> None:
-        self.key = _key(backbone, taps)
+        self.key = _key(backbone, taps, engine.exact)
         self.layers: dict[str, tuple[int, ...]] = dict(taps.shapes)
         self.size = backbone.preprocessing.size
         self.interpolation = backbone.preprocessing.interpolation
@@ -166,9 +166,10 @@ def _trial(engine: Engine, size: tuple[int, int]) -> float:
     return min(seconds[1:])
 
 
-def _key(backbone: Backbone, taps: Taps) -> str:
+def _key(backbone: Backbone, taps: Taps, exact: bool) -> str:
     facts = {
         **{"version": _VERSION, "name": backbone.name, "weights": digest(backbone.trunk)},
         **{"layers": taps.shapes, "preprocessing": asdict(backbone.preprocessing)},
+        **({} if exact else {"precision": "bf16"}),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
