@@ -250,3 +250,16 @@ def test_every_verdict_advises_something() -> None:
         scores = [draw.choice([None, 0.5, draw.random()]) for _ in range(draw.randrange(30))]
         found = said(draw.random(), scores, hog=draw.random(), pretrained=draw.random() < 0.5)
         assert found is None or (" Try " in found and not found.endswith("Try ."))
+
+
+def test_the_number_of_threads_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    during: list[int] = []
+    monkeypatch.setattr(baselines, "train_heads", lambda *_, **__: during.append(torch.get_num_threads()) or 1 / 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ZeroDivisionError, match="division"):
+            baseline_scores(stripes(40))
+        assert (during, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
