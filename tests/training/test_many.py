@@ -174,6 +174,27 @@ def test_folders_must_be_free_or_hold_the_run(tmp_path: Path) -> None:
     assert not second.folder.exists()
 
 
+def test_a_finished_run_is_found_by_what_was_asked_and_by_what_was_chosen(tmp_path: Path) -> None:
+    asked = RunSpec("it", config(SHAPES, epochs=1), tmp_path / "run")
+    [run] = many.train_missing([asked])
+    assert run.config != asked.config  # the recipe chose what was open
+    finished = (run.path / "metrics.json").stat()
+    for same in (asked.config, run.config, replace(asked.config, checkpoint_seconds=1.0)):
+        many.train_missing([replace(asked, config=same)])
+    assert (run.path / "metrics.json").stat() == finished
+    for other in ({"lr": 0.5}, {"eta": 0.5}, {"weight_decay": 0.1}):
+        with pytest.raises(ValueError, match="holds another run"):
+            many.train_missing([replace(asked, config=asked.config.with_settings(other))])
+
+
+@pytest.mark.parametrize("given", [{"lr": 0.5}, {"eta": 0.5}, {"weight_decay": 0.1}])
+def test_a_run_with_a_setting_is_not_one_without(tmp_path: Path, given: dict[str, Any]) -> None:
+    asked = RunSpec("it", config(SHAPES, epochs=1, **given), tmp_path / "run")
+    many.train_missing([asked])
+    with pytest.raises(ValueError, match="holds another run"):
+        many.train_missing([replace(asked, config=config(SHAPES, epochs=1))])
+
+
 def test_runs_too_large_for_the_device_are_trained_half_after_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ def _made(run: Run) -> Record:
     config, data, made = run.config, run.data, run.environment
     sessions = made["sessions"]
     return {
-        "key": key_of(config),
+        "key": key_of(run.asked),
         "config": config.identity(),
         "seed": config.seed,
         "data": {

@@ -253,7 +253,7 @@ class _Work:
         known = {key: self._store.get(key) or {} for key in configs if self._store.knows(key)}
         found = self._train([one for key, one in configs.items() if "diverged" not in known.get(key, ())], scored=True)
         for run in found:
-            record = self._store.get(key := key_of(run.config))
+            record = self._store.get(key := key_of(run.asked))
             if record is None or validation_score(run) != record["liking"]:
                 apart.add(key)
         return found

@@ -63,7 +63,8 @@ class Job:
     which has its own checkpoint and curves.
     """
 
-    spec: RunSpec  # its config is settled
+    spec: RunSpec
+    config: Config  # that of the spec, settled
     opened: Opened
     normalisation: Normalisation
     objective: nn.Module
@@ -73,10 +74,6 @@ class Job:
     network: nn.Module = field(default_factory=nn.Identity)
     loader: Loader = None  # type: ignore[assignment]  # until the job is ready
     stage: str = ""
-
-    @property
-    def config(self) -> Config:
-        return self.spec.config
 
     @property
     def data(self) -> ImageData:
@@ -191,7 +188,7 @@ def network_of(config: Config, space: LabelSpace, shape: Sequence[int], **more: 
 def prepare(spec: RunSpec, opened: Opened, normalisation: Normalisation | None = None) -> Job:
     """Return the job of a run. Runs that share data can share its ``normalisation``."""
     config, _ = settle(spec.config, opened.source)
-    data, spec = opened.data, replace(spec, config=config)
+    data = opened.data
     options, engine = config.method_options, engine_options(config)
     check_method(config.method, engine.epochs, options)
     counts, several = data.counts("train"), engine.processes > 1
@@ -206,7 +203,7 @@ def prepare(spec: RunSpec, opened: Opened, normalisation: Normalisation | None =
         normalisation = statistics(data) if known is None else Normalisation(known.mean, known.std)
     features = isinstance(data.images, CachedFeatures)
     augment = None if features else _augmentation(config, data.images.shape)  # type: ignore[attr-defined]
-    return Job(spec, opened, normalisation, objective, mixing, augment, lr)
+    return Job(spec, config, opened, normalisation, objective, mixing, augment, lr)
 
 
 def smoothed(objective: nn.Module, smoothing: float) -> nn.Module:

@@ -195,9 +195,11 @@ def _is_finished(spec: RunSpec) -> bool:
     if not (run.path / "config.json").is_file():
         Run.check_free(run.path, spec.config)
         return False
-    theirs, ours = ({**c.identity(), "seed": c.seed, "data": c.data} for c in (run.config, spec.config))
-    left = {key for key in theirs if ours.get(key) in (None, AUTO)}  # the recipe chose it
-    if differ := [key for key in {**theirs, **ours} if key not in left and theirs.get(key) != ours.get(key)]:
+    asked, settled, ours = (
+        {**each.identity(), "seed": each.seed, "data": each.data} for each in (run.asked, run.config, spec.config)
+    )
+    theirs = settled if ours == settled else asked
+    if differ := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
         listed = ", ".join(f"{key} {theirs.get(key)} there, {ours.get(key)} here" for key in differ[:3])
         raise ValueError(f"{run.path} holds another run ({listed}). Choose another folder.")
     return run.is_finished

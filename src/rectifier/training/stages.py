@@ -101,7 +101,7 @@ def _second_stage(fabric: Fabric, job: Job) -> Job:
     changed = replace(changed, method="class-balanced-sampling", method_options={})
     second = replace(
         job,
-        spec=replace(job.spec, config=changed),
+        config=changed,
         network=RetrainedClassifier(network, scales=asked.kind == "lws", seed=config.seed),
         objective=build_objective("ce", job.counts, job.data.space, gather=fabric.world_size > 1),
         mixing=None,

@@ -111,7 +111,7 @@ def _sessions(fabric: Fabric, jobs: Sequence[Job]) -> Iterator[None]:
             if not stack.enter_context(claimed(folder, wait=False)):
                 raise BusyError(folder)
             if not (folder / "config.json").is_file():
-                Run.create(folder, job.config)
+                Run.create(folder, job.config, job.spec.config)
             job.run.begin(job.data, job.normalisation, {**job.resolved, "device": str(fabric.device)}, job.config.fit)
         started = time.monotonic()
         failed = True

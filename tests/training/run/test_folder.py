@@ -90,6 +90,20 @@ def test_the_folder_of_the_same_run_says_whether_it_is_finished(run: Run) -> Non
         Run.create(run.path, CONFIG)
 
 
+def test_what_was_asked_is_kept_next_to_what_the_recipe_chose(tmp_path: Path) -> None:
+    asked, settled = Config("digits", network="mlp"), Config("digits", network="mlp", epochs=30, optimizer="sgd")
+    run = Run.create(tmp_path / "run", settled, asked)
+    assert (run.asked, run.config) == (asked, settled)
+    for same in (asked, settled):
+        with pytest.raises(FileExistsError, match="holds the same run, not finished"):
+            Run.check_free(run.path, same)
+    with pytest.raises(FileExistsError, match=re.escape("another run (epochs None there, 5 here)")):
+        Run.check_free(run.path, replace(asked, epochs=5))
+    plain = Run.create(tmp_path / "plain", settled, settled)
+    assert plain.asked == settled
+    assert [path.name for path in plain.path.iterdir()] == ["config.json"]
+
+
 def test_a_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(ValueError, match=r"holds other files\. A run needs a new or empty folder\."):

@@ -32,6 +32,7 @@ class Run:
 
     =============================  =====================================================================
     ``config.json``                the settings; ``rectifier train --config`` replays them
+    ``asked.json``                 the settings as they were given, where the recipe filled in some
     ``environment.json``           versions, commit, hardware, resolved settings, sessions of work
     ``data.json``                  name, fingerprint, split hash, label space, class counts, normalisation
     ``history.csv``                one row per epoch: rate, loss and its parts, validation
@@ -57,11 +58,13 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @classmethod
-    def create(cls, path: str | Path, config: Config) -> Run:
-        """Create a run in a new or empty folder."""
+    def create(cls, path: str | Path, config: Config, asked: Config | None = None) -> Run:
+        """Create a run in a new or empty folder. ``asked`` is the config before the recipe filled it in."""
         cls.check_free(path, config)
         Path(path).mkdir(parents=True, exist_ok=True)
         run = cls(path)
+        if asked is not None and asked != config:
+            run._write_json("asked.json", asked.as_dict())
         run._write_json("config.json", config.as_dict())
         return run
 
@@ -73,7 +76,7 @@ class Run:
             raise ValueError(f"{folder} is a file. A run needs a folder.")
         if (folder / "config.json").is_file():
             run, wanted = Run(folder), config.as_dict()
-            before = run.config.as_dict()
+            before = run.config.as_dict() if config == run.config else run.asked.as_dict()
             differ = [f"{key} {before[key]} there, {wanted[key]} here" for key in wanted if before[key] != wanted[key]]
             held = f"the same run, {'finished' if run.is_finished else 'not finished'}"
             held = f"another run ({'; '.join(differ[:3])})" if differ else held
@@ -94,6 +97,13 @@ class Run:
     @property
     def config(self) -> Config:
         found: Config = Run.open(self)._cached("config.json", Config.from_file)
+        return found
+
+    @property
+    def asked(self) -> Config:
+        """The config before the recipe filled in what it left open."""
+        is_kept = (self.path / "asked.json").is_file()
+        found: Config = self._cached("asked.json", Config.from_file) if is_kept else self.config
         return found
 
     @property
