@@ -30,6 +30,8 @@ FORMS = {
     "darn": ("darn", {"shared": (48, 32), "branch": 16}),
     "fashionnet": ("fashionnet", {"shared": (48, 32)}),
     "efficientnet-lite0": ("efficientnet-lite0", {"hidden": 24}),
+    "efficientnet-lite1": ("efficientnet-lite1", {}),
+    "efficientnet-lite2": ("efficientnet-lite2", {}),
     "mlp": ("mlp", {}),
     "mlp deep": ("mlp", {"hidden": (32, 16), "branch": 8, "dropout": 0.2}),
 }

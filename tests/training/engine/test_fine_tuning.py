@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def _quiet() -> Any:
 
 @pytest.fixture
 def judged_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "Course", partial(Course, judge_start=True))
+    monkeypatch.setattr(stages, "Course", lambda *given, **more: Course(*given, **more | {"judge_start": True}))
 
 
 class Recorder:
