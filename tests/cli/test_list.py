@@ -24,7 +24,8 @@ def test_list_has_everything_there_is_to_choose_from() -> None:
     assert list(found["presets"]) == list(presets.PRESETS)
     assert list(found["settings"]) == list(SETTINGS)
     assert all(about for entries in found.values() for about in entries.values())
-    assert found["settings"]["epochs"].endswith("[30]")
+    assert found["settings"]["epochs"].endswith("[chosen by the data]")
+    assert found["settings"]["momentum"].endswith("[0.9]")
     assert "[eta=0.01, alpha, kappa=25," in found["methods"]["crl"]
     assert found["methods"]["crl-instance-relative"].endswith("[options as of crl]")
     assert "depth=32" in found["networks"]["resnet32"]

@@ -69,6 +69,7 @@ def test_a_missing_config_file(tmp_path: Path) -> None:
         ("patience", "null", None),
         ("padding", "0", 0),
         ("epochs", "12", 12),
+        ("epochs", "none", None),
         ("weight_decay", "0", 0),
         ("nesterov", "true", True),
         ("tensorboard", "no", False),
@@ -107,7 +108,7 @@ def test_every_field_can_be_set_from_text_and_as_a_value(name: str) -> None:
     ("key", "text", "message"),
     [
         ("nesterov", "maybe", "Expected nesterov to be true or false, but got 'maybe'"),
-        ("epochs", "none", "Expected epochs to be a positive integer, but got 'none'"),
+        ("views", "none", "Expected views to be a positive integer, but got 'none'"),
         ("epochs", "3.0", r"Expected epochs to be a positive integer, but got 3\.0"),
         ("lr", "fast", "Expected lr to be a number above 0, but got 'fast'"),
         ("lr", "nan", "Expected lr to be a number above 0, but got nan"),
@@ -135,7 +136,7 @@ def test_text_that_a_field_does_not_take(key: str, text: str, message: str) -> N
     ],
 )
 def test_an_option_finds_its_owner(key: str, owner: str, text: str, value: Any) -> None:
-    before = Config("shapes")
+    before = Config("shapes", network="resnet32")
     after = before.with_settings({key: text})
     option = key.rpartition(".")[2]
     found = getattr(after, f"{owner}_options")
@@ -194,10 +195,39 @@ def test_options_of_the_previous_owner_are_dropped(owner: str, other: str) -> No
 
 
 def test_new_options_come_with_a_new_owner() -> None:
-    config = Config("digits", method_options={"kappa": 3}).with_settings({"eta": "0.5", "method": "crl-class-absolute"})
+    before = Config("digits", network="resnet32", method_options={"kappa": 3})
+    config = before.with_settings({"eta": "0.5", "method": "crl-class-absolute"})
     assert (config.method, config.method_options) == ("crl-class-absolute", {"eta": 0.5})
     with pytest.raises(ValueError, match="'eta' is neither a setting nor an option of ce, resnet32 or the data"):
         Config("digits", network="resnet32").with_settings({"eta": "0.5", "method": "ce"})
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("eta", r"Options of a method need its name: method=crl:eta=\.\.\."),
+        ("method.gamma", r"Options of a method need its name: method=focal:gamma=\.\.\."),
+        ("depth", r"'depth' needs the name of its network, such as network=resnet32"),
+        ("etta", r"an option of the method, the network or the data\. Did you mean 'eta'\?"),
+    ],
+)
+def test_an_option_whose_owner_the_recipe_would_choose(key: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Config("digits").with_settings({key: "1"})
+
+
+def test_options_of_a_head_and_of_the_data_need_no_name() -> None:
+    found = Config("digits").with_settings({"hidden": "64", "dropout": "0.1", "ratio": "5"})
+    assert (found.network_options, found.data_options) == ({"hidden": 64, "dropout": 0.1}, {"ratio": "5"})
+
+
+@pytest.mark.parametrize(
+    ("network", "method"), [("auto", "auto"), ("mlp", "crl"), ("efficientnet-lite0", "logit-adjustment")]
+)
+def test_the_method_of_a_network_without(network: str, method: str) -> None:
+    assert Config("digits", network=network).method == method
+    assert Config("digits").with_settings({"network": network}).method == method
+    assert Config("digits", network=network, method="ce").method == "ce"
 
 
 def test_another_library_knows_its_own_options() -> None:

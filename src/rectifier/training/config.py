@@ -19,7 +19,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 from rectifier._base import check
 from rectifier.data.dataset import as_size
 from rectifier.data.sources import SOURCES, literal, source_options
-from rectifier.methods import find_method, needed_of_network
+from rectifier.methods import METHODS, find_method, needed_of_network
 from rectifier.networks.pretrained import is_pretrained
 from rectifier.networks.registry import NETWORKS, network_options
 from rectifier.training.settings import SETTINGS, Setting, Settings
@@ -192,7 +192,9 @@ def _check_method(config: Config) -> None:
         return
     if config.method == AUTO:
         if config.method_options and isinstance(config.method_options, Mapping):
-            raise ValueError(f"Options of a method need its name: method=crl:{next(iter(config.method_options))}=...")
+            option = next(iter(config.method_options))
+            method = next((name for name, one in METHODS.items() if option in one.options), "crl")
+            raise ValueError(f"Options of a method need its name: method={method}:{option}=...")
         return
     method = find_method(config.method)
     if isinstance(config.method_options, Mapping):
@@ -238,9 +240,9 @@ def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _owner(values: Mapping[str, Any], key: str) -> tuple[str, str]:
     """Return the owner of an option: ``("method", "eta")``."""
-    network = str(values["network"])
+    method, network = values["method"], str(values["network"])
     owners: dict[str, Callable[[], Sequence[str]]] = {  # data is only looked for where its options are needed
-        "method": lambda: () if values["method"] == AUTO else find_method(values["method"]).options,
+        "method": lambda: _options_of_methods() if method == AUTO else find_method(method).options,
         "network": lambda: options_of_network(network),
         "data": lambda: source_options(values["data"], values["data_root"]),
     }
@@ -251,13 +253,23 @@ def _owner(values: Mapping[str, Any], key: str) -> tuple[str, str]:
         return owner, option
     taken = {name: options() for name, options in owners.items()}
     takers = [name for name, options in taken.items() if key in options]
+    if len(takers) > 1 and method == AUTO:
+        takers.remove("method")
     if len(takers) > 1:
         raise ValueError(f"{key!r} is ambiguous. Write {' or '.join(f'{name}.{key}' for name in takers)}.")
     if not takers:
-        where = f"neither a setting nor an option of {values['method']}, {network} or the data"
+        if network == AUTO and (named := [name for name in NETWORKS if key in network_options(name)]):
+            raise ValueError(f"{key!r} needs the name of its network, such as network={named[0]}.")
+        which = ["the method" if method == AUTO else method, "the network" if network == AUTO else network]
+        where = f"neither a setting nor an option of {', '.join(which)} or the data"
         known = [*SETTINGS, *(option for options in taken.values() for option in options)]
         raise ValueError(f"{key!r} is {where}.{check.nearest(key, known)}")
     return takers[0], key
+
+
+def _options_of_methods() -> tuple[str, ...]:
+    """Return the options of all methods. Where a method is open, the config then asks for its name."""
+    return tuple(dict.fromkeys(option for method in METHODS.values() for option in method.options))
 
 
 def _read(value: Any, setting: Setting | None = None) -> Any:
