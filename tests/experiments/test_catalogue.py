@@ -256,10 +256,32 @@ def test_one_number_of_the_paper_is_the_same_wherever_it_stands() -> None:
     assert math.isclose(paper.HOURS["X-Domain"]["LMLE"] / paper.HOURS["X-Domain"]["CRL"], 7.1, abs_tol=0.05)
 
 
-# Cross-entropy that counts less, and weights that are those of class counts
+# Recorded runs
 
 
 RESULTS = FOLDER.parent / "results"
+
+
+def recorded_lists(name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    content = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return content["runs"], content["candidates"]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if (RESULTS / f"{name}.json").is_file()])
+def test_recorded_runs_are_found_by_the_configs_of_today(name: str) -> None:
+    """No default changed under the records: their keys and settings are those that their cells have now."""
+    experiment, (runs, candidates) = EXPERIMENTS[name], recorded_lists(name)
+    settings = {}
+    for cell, seed in product(experiment.cells, {record["seed"] for record in (*runs, *candidates)}):
+        for chosen in choices(experiment, cell):
+            config = replace(experiment.config(cell, quick=False, more=chosen), seed=seed)
+            settings[cell.row, cell.column, key_of(config)] = config.identity()
+    assert all(settings[run["row"], run["column"], run["key"]] == run["config"] for run in runs)
+    known = {key: identity for (_, _, key), identity in settings.items()}
+    assert all(known[candidate["key"]] == candidate["config"] for candidate in candidates)
+
+
+# Cross-entropy that counts less, and weights that are those of class counts
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.5, 0.75])  # whose settings are exact as they are rounded
