@@ -27,5 +27,7 @@ def evaluate(
 
     require_choice("--part", part, ("test", "validation"))
     with with_resume_hint(run):
-        scored, note = score(run, posthoc), prior_note(Run.open(run))
-    show(view(scored, part, every=every, note=note), nest(scored), as_json=as_json)
+        opened = Run.open(run)
+        scored, note = score(opened, posthoc), prior_note(opened)
+    shown = view(scored, part, every=every, note=note, baselines=opened.baselines)
+    show(shown, nest(scored), as_json=as_json)

@@ -49,5 +49,5 @@ def train(
         with with_resume_hint(out, is_new=True):
             run = work.train(wanted, out, profile=profile)
     if is_first_process():
-        show(view(rows(run), every=every, note=prior_note(run)))
+        show(view(rows(run), every=every, note=prior_note(run), baselines=run.baselines))
         console.say(f"Run: {run.path}")

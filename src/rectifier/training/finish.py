@@ -14,12 +14,13 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from rectifier._base import check, console
-from rectifier.data.dataset import Decoded
+from rectifier.data.dataset import Decoded, ImageFiles
 from rectifier.data.store import available_cores
 from rectifier.evaluation.by_features import DECISIONS, ClusterDecision, Decision, NeighbourDecision
 from rectifier.evaluation.by_features.hog import hog_features
 from rectifier.networks.decoupling import choose_tau, tau_normalised
 from rectifier.samplers.lmle.clusters import CLUSTER_SIZE
+from rectifier.training.baselines import baseline_scores, verdict
 from rectifier.training.engine.outputs import predict
 from rectifier.training.job import Job
 from rectifier.training.run.predictions import MOST_FEATURES, Predictions
@@ -40,8 +41,33 @@ def finish(fabric: Fabric, jobs: Sequence[Job]) -> None:
     """Predict validation and test once, save the predictions, and score them."""
     found = [_predicted(fabric, job) for job in jobs]
     if fabric.is_global_zero:
+        for opened in {id(job.opened): job.opened for job in jobs if has_baselines(job)}.values():
+            scores = baseline_scores(opened.source)
+            for job in jobs:
+                if job.opened is opened and has_baselines(job):
+                    job.run.save_baselines(scores)
         for job, scored in zip(jobs, _scored(jobs, found), strict=True):
             job.run.save_results(*scored)
+            _say_verdict(job)
+
+
+def has_baselines(job: Job) -> bool:
+    """Say whether a run is compared with baselines: those on photographs are, unless told otherwise."""
+    wanted = job.config.baselines
+    return isinstance(job.opened.source.images, ImageFiles) if wanted is None else wanted
+
+
+def _say_verdict(job: Job) -> None:
+    """Say it plainly if a run is no better than a constant answer or than HOG."""
+    baselines = job.run.baselines
+    rule = "argmax" if job.config.select == "last" else job.config.select
+    score = job.run.rules["validation"][rule]
+    if baselines is None or score is None:
+        return
+    epochs = [row["validation"] for row in job.run.history() if row["epoch"]]
+    said = verdict(score, baselines["validation"], epochs, rule, pretrained=job.backbone is not None)
+    if said is not None:
+        console.say(f"{job.run.path}: {said}")
 
 
 def _predicted(fabric: Fabric, job: Job) -> dict[str, Predictions]:

@@ -21,7 +21,7 @@ class Preset(NamedTuple):
 
 PAPER: dict[str, Any] = {
     **{"network": "resnet32", "method": "crl", "epochs": 30, "batch_size": 128},
-    **{"optimizer": "sgd", "weight_decay": 5e-4, "select": "argmax"},
+    **{"optimizer": "sgd", "weight_decay": 5e-4, "select": "argmax", "baselines": False},
 }
 """What presets and experiments start from: settings that the recipe would choose by the data otherwise."""
 

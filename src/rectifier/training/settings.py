@@ -160,6 +160,11 @@ class Settings:
     checkpoint_seconds: NonNegative = _setting("Seconds between checkpoints.", 60.0, identity=False)
     tensorboard: Flag = _setting("Write TensorBoard logs.", True, identity=False)
     features: Flag = _setting("Save features with the predictions.", True, identity=False)
+    baselines: Flag | None = _optional(
+        "Score a constant answer and HOG with logistic regression on the same split.",
+        "yes for photographs",
+        identity=False,
+    )
 
 
 class Setting(NamedTuple):

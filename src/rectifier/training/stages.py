@@ -60,7 +60,18 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
     finished = {job: course for job, course in zip(jobs, courses, strict=True) if course not in failed}
     for job, course in finished.items():
         job.network.load_state_dict(course.state.best_weights or {})
+        if course.validation is not None and course.state.best is not None:
+            console.say(_kept(job, course.state))
     return list(finished), list(failed.values())
+
+
+def _kept(job: Job, state: State) -> str:
+    """Say which epoch is kept, and why."""
+    rule, epochs = job.config.select, job.options.epochs
+    if rule == "last":
+        return f"Kept: the last of {check.amount(epochs, 'epoch')}."
+    number = f"epoch {state.best_epoch} of {epochs}" if state.best_epoch else "the head that training started from"
+    return f"Kept: {number}, the best on validation under {rule}: {100 * (state.best or 0.0):.1f} %."
 
 
 def _alike(configs: Sequence[Config]) -> list[dict[str, int]]:

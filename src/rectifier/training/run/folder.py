@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -44,6 +45,7 @@ class Run:
     ``decision.safetensors``       what decides by features, for methods whose classifier does not
     ``predictions/*.safetensors``  logits, features, targets and ids of validation and test
     ``rules.json``                 the decision rules fitted on validation, and the preferred one
+    ``baselines.json``             what a constant answer and HOG score on the same split, for photographs
     ``metrics.json``               every metric under every rule
     =============================  =====================================================================
 
@@ -206,6 +208,24 @@ class Run:
             return None
         with reading(path, "a saved decision") as (state, facts):
             return facts["kind"], state
+
+    def save_baselines(self, scores: Row) -> None:
+        """Write the scores of the baselines: ``{"validation": {NAME: score}, "test": ...}``."""
+        self._write_json("baselines.json", scores)
+
+    @property
+    def baselines(self) -> dict[str, dict[str, float]] | None:
+        """The scores of the baselines, or None where a run has none."""
+        return self._json("baselines.json") if (self.path / "baselines.json").is_file() else None
+
+    def history(self) -> list[dict[str, float | None]]:
+        """Return the rows of ``history.csv``; a blank is None."""
+        path = self.path / "history.csv"
+        if not path.is_file():
+            return []
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [{name: float(value) if value else None for name, value in row.items()} for row in rows]
 
     def save_results(self, rules: Row, metrics: Row) -> None:
         """Write rules and metrics. This finishes the run."""
