@@ -24,7 +24,7 @@ from rectifier.samplers import EpochSampler
 from rectifier.samplers.lmle import quintuplets
 from rectifier.training.config import Config
 
-DIGEST = "59758a20390f"
+DIGEST = "16b843068e6d"  # three networks were added
 VERSION = 1
 
 

@@ -47,12 +47,12 @@ def change(run: Run, name: str, edit: Callable[[dict[str, Any]], object]) -> Non
 
 def test_a_record_says_what_the_folder_says(run: Run) -> None:
     record = record_of(run)
-    config, data, made, metrics = (
-        content(run, f"{name}.json") for name in ("config", "data", "environment", "metrics")
+    asked, config, data, made, metrics = (
+        content(run, f"{name}.json") for name in ("asked", "config", "data", "environment", "metrics")
     )
     (session,) = made["sessions"]
 
-    assert record["key"] == key_of(Config.from_dict(config))
+    assert record["key"] == key_of(Config.from_dict(asked)) != key_of(Config.from_dict(config))  # what the recipe chose
     assert record["seed"] == config["seed"] == 3
     assert record["config"]["method.eta"] == config["method_options"]["eta"] == 0.5
     for name in ("data", "method", "network", "epochs", "batch_size", "lr", "weight_decay", "schedule"):

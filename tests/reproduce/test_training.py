@@ -103,6 +103,22 @@ def test_records_suffice_when_the_folders_are_gone(done: Path, count: Count) -> 
     assert not (done / "runs").exists()
 
 
+def test_records_and_folders_of_settings_that_the_recipe_chooses(tmp_path: Path, count: Count) -> None:
+    """Records are found by what was asked; their settings are those that were chosen."""
+    experiment = made(CE, seeds=1, settings={"optimizer": "auto", "select": "auto", "weight_decay": None})
+    reproduce("one", experiment, request(tmp_path))
+    assert count.seen() == [("ce", 0)]
+    [record] = content(tmp_path)["runs"]
+    assert [record["config"][name] for name in ("optimizer", "select", "weight_decay")] == ["sgd", "prior", 5e-4]
+    before = texts(tmp_path)
+    shutil.rmtree(tmp_path / "results")
+    reproduce("one", experiment, request(tmp_path))
+    assert texts(tmp_path) == before
+    shutil.rmtree(tmp_path / "runs")
+    reproduce("one", experiment, request(tmp_path))
+    assert count.seen() == []
+
+
 def test_finished_folders_suffice_when_the_records_are_gone(done: Path, count: Count) -> None:
     before = texts(done)
     shutil.rmtree(done / "results")
