@@ -23,7 +23,7 @@ Layers = list[NDArray[np.float32]]
 
 
 class Engine(Protocol):
-    """A function from pixels to layers, the images of a run, the runs at once, whether in float32, and words about it."""
+    """A function from pixels to layers; images of a run, runs at once, whether it is exact (float32), and words."""
 
     batch: int
     workers: int

@@ -40,8 +40,8 @@ class Extractor:
     """Map raw pixels, uint8 ``(n, H, W, 3)``, to the layers of a backbone: float32 ``(n, *shape)`` by name.
 
     ``layers`` holds the shape of each layer for one image, ``size`` and ``interpolation`` how to resize images.
-    ``key`` identifies the features: weights, network, layers, preparation, and whether they are in bfloat16, but not the
-    engine. ``described`` says what runs and why.
+    ``key`` identifies the features: weights, network, layers, preparation, and whether in bfloat16, but not the engine.
+    ``described`` says what runs and why.
     """
 
     def __init__(self, backbone: Backbone, taps: Taps, name: str, engine: Engine, described: str) -> None:
