@@ -10,7 +10,8 @@ the same folder. Both are new processes and take turns.
 
 accuracy: class-balanced accuracy on test of ``rectifier train`` with its defaults, and with ``tune=last``, against the
 ten-line script: the same photographs and splits, one split for each seed, paired. ``--work`` keeps what is done, so
-that a stopped benchmark resumes. Empty it after a change of the library.
+that a stopped benchmark resumes. After a change of the library, delete the runs there: WORK/DATASET/SEED/default and
+tune=last.
 
 Each part replaces its own numbers in the JSON file. Beside it is a Markdown file with all tables; ``show`` writes only
 that. Photographs are those of the fashion data as they are, or of another size (``--photo-size 1200x900``), or

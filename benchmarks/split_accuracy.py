@@ -94,10 +94,11 @@ def classes_of_run(run: Run, rule: str, table: Table, labels: Sequence[str]) -> 
 
 def finished_run(config: Config, out: Path) -> Run:
     """Return the run in a folder: train it, resume it, or take it as it is."""
-    run = Run(out)
-    if run.is_finished:
-        return run
-    return resume(out) if (out / "config.json").is_file() else train(config, out)
+    if not (out / "config.json").is_file():
+        return train(config, out)
+    if Run(out).asked != config.anchored():
+        raise ValueError(f"{out} has other settings. Delete it, or give another --work.")
+    return Run(out) if Run(out).is_finished else resume(out)
 
 
 def kept(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
