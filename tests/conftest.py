@@ -16,7 +16,7 @@ torch.set_num_threads(1)  # tests run side by side
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep decoded images out of the user's cache."""
+    """Keep decoded images and features out of the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECTIFIER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
