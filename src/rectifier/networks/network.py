@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,11 +74,16 @@ class Network(nn.Module):
         >>> bool((network.head.classifier.weight == before).any())
         False
         """
-        fresh = deepcopy(self.head.classifier).to("cpu", torch.float32)
-        with seeded(seed):
-            fresh.reset_parameters()
-            if self._draw is not None:
-                self._draw(fresh)
-        with torch.no_grad():
-            for old, new in zip(self.head.classifier.parameters(), fresh.parameters(), strict=True):
-                old.copy_(new)
+        redraw(self.head.classifier, seed, self._draw)
+
+
+def redraw(classifier: Any, seed: int | None, draw: Callable[[nn.Module], None] | None = None) -> None:
+    """Redraw the weights of a classifier in place, on the CPU; ``draw`` changes what the layer itself draws."""
+    fresh = deepcopy(classifier).to("cpu", torch.float32)
+    with seeded(seed):
+        fresh.reset_parameters()
+        if draw is not None:
+            draw(fresh)
+    with torch.no_grad():
+        for old, new in zip(classifier.parameters(), fresh.parameters(), strict=True):
+            old.copy_(new)

