@@ -83,6 +83,14 @@ def test_compare_prints_and_writes_tables_and_figures(compared: Compared) -> Non
     assert r"\begin{tabular}" in (compared.folder / "comparison.tex").read_text()
 
 
+def test_groups_have_the_names_that_were_given(tmp_path: Path) -> None:
+    """The rule under which an epoch is chosen fits the method, so it differs and says nothing."""
+    given = ("--methods", "ce,logit-adjustment", "--seeds", 1, "--out", tmp_path / "out", "--json")
+    found = json.loads(succeed("compare", "--data", "digits", *MLP, "--epochs", 1, *given).stdout)
+    assert [group["name"] for group in found["groups"]] == ["ce", "logit-adjustment"]
+    assert [group["settings"]["select"] for group in found["groups"]] == ["prior", "argmax"]
+
+
 def test_compare_again_trains_nothing_and_a_missing_run_alone(compared: Compared) -> None:
     def trained() -> dict[str, int]:
         return {path.parent.name: path.stat().st_mtime_ns for path in compared.folder.glob("runs/*/weights.*")}

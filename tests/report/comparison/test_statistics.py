@@ -287,6 +287,19 @@ def test_names_tell_groups_apart(settings: list[dict[str, Any]], expected: list[
     assert names(*settings) == expected
 
 
+def test_what_the_recipe_chose_names_no_group() -> None:
+    settings = [{"method": "ce", "select": "prior", "lr": 0.1}, {"method": "la", "select": "argmax", "lr": 0.2}]
+    entries = [
+        replace(make_entry(DATA["digits"], "ce", seed), settings=one, seed=seed, folder=f"{one['method']}{seed}")
+        for one in settings
+        for seed in (0, 1)
+    ]
+    chosen = [replace(entry, chosen=frozenset(["select"])) for entry in entries]
+    found = [[group["name"] for group in compared(each)["groups"]] for each in (entries, chosen)]
+    assert found == [["ce (lr 0.1, select prior)", "la (lr 0.2, select argmax)"], ["ce (lr 0.1)", "la (lr 0.2)"]]
+    assert compared(chosen)["groups"][0]["settings"] == settings[0]
+
+
 def test_the_baseline_without_a_single_ce_is_the_first_group() -> None:
     settings = [{"method": "ce", "network": network} for network in ("resnet32", "mlp")]
     assert names(*settings)[0] == "ce (network mlp)"

@@ -35,9 +35,10 @@ def compare_runs(runs: Sequence[Run | str | Path], baseline: str | None = None) 
 
 
 def _entry(run: Run) -> Entry:
-    config = run.config
-    unused = prior_note(run) is not None
-    return Entry(str(run.path), config.identity(), config.seed, config.resplit, run.data, rows(run), unused)
+    config, asked = run.config, run.asked.identity()
+    settings, unused = config.identity(), prior_note(run) is not None
+    chosen = frozenset(key for key, value in settings.items() if asked.get(key) != value) - {"method", "network"}
+    return Entry(str(run.path), settings, config.seed, config.resplit, run.data, rows(run), unused, chosen)
 
 
 def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> ComparisonResult:

@@ -19,7 +19,8 @@ class Entry:
 
     ``settings`` is flat and identifies the run, except for seed and machine. ``resplit``: its seed drew the split of
     the data. ``data`` is the run's data.json, ``rows`` its metrics as a long table. ``unused_prior``: its rule prior
-    adds nothing, because training already corrects for class frequencies.
+    adds nothing, because training already corrects for class frequencies. ``chosen``: the settings that the recipe
+    chose, which name no group.
     """
 
     folder: str
@@ -29,6 +30,12 @@ class Entry:
     data: dict[str, Any]
     rows: DataFrame
     unused_prior: bool = False
+    chosen: frozenset[str] = frozenset()
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The settings without those that the recipe chose."""
+        return {key: value for key, value in self.settings.items() if key not in self.chosen}
 
 
 def check_comparable(entries: Sequence[Entry]) -> None:
@@ -93,7 +100,7 @@ def form_groups(ordered: Iterable[Entry]) -> list[Group]:
         if twin := runs.get(entry.seed):
             raise ValueError(f"{twin.folder} and {entry.folder} have the same settings and the same seed {entry.seed}.")
         runs[entry.seed] = entry
-    names = _names([next(iter(runs.values())).settings for runs in by_settings.values()])
+    names = _names([next(iter(runs.values())).asked for runs in by_settings.values()])
     return [Group(name, runs) for name, runs in zip(names, by_settings.values(), strict=True)]
 
 
