@@ -140,7 +140,7 @@ def test_the_kept_length_and_rule_are_said(table: Path, tmp_path: Path, capsys: 
     given = config(table)
     open_length = Config.from_dict({**given.as_dict(), "epochs": None})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(head_stage, "LENGTHS", (1, 3))
+        patch.setattr(head_stage, "lengths", lambda *_: (1, 3))
         run = train(open_length, tmp_path / "run")
     said = capsys.readouterr().err.replace("\n", " ")
     assert "on validation under argmax" in said

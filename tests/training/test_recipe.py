@@ -12,7 +12,7 @@ from rectifier.data.dataset import ImageArray, ImageData
 from rectifier.labels import LabelSpace
 from rectifier.training import recipe
 from rectifier.training.config import Config
-from rectifier.training.recipe import LENGTHS, is_on_features, settle
+from rectifier.training.recipe import LONG, SHORT, is_on_features, lengths, settle
 
 SPACE = LabelSpace.from_names({"kind": ["a", "b"]})
 
@@ -33,7 +33,7 @@ def test_photographs_get_a_pretrained_network_and_three_lines_say_so() -> None:
     assert is_on_features(config)
     assert len(lines) == 2
     assert "enlarged from 32 x 32" in lines[0]
-    assert all(part in lines[1] for part in ("logit-adjustment", "5 heads", f"{LENGTHS[0]} or {LENGTHS[1]} epochs"))
+    assert all(part in lines[1] for part in ("logit-adjustment", "5 heads", f"{SHORT} or {LONG} epochs"))
 
 
 def test_a_settled_config_stays_and_says_nothing() -> None:
@@ -120,3 +120,10 @@ def test_a_network_that_cannot_be_built_is_refused_before_anything_is_decoded() 
     made = ImageData("made", NoPixels(made.images.pixels), made.targets, SPACE, made.split)  # type: ignore[attr-defined]
     with pytest.raises(FileNotFoundError, match=r"absent\.pt"):
         settle(Config("made", weights="absent.pt", network="efficientnet-lite0"), made)
+
+
+def test_large_data_gets_larger_batches_and_no_long_training() -> None:
+    assert [settled(images).batch_size for images in (100, 8000, 8001, 50_000)] == [128, 128, 256, 512]
+    assert [lengths(settled(images), images) for images in (1000, 10_000, 60_000)] == [(15, 50), (15, 37), (15,)]
+    assert lengths(settled(epochs=9), 100) == (9,)
+    assert lengths(settled(tune="last", epochs=9), 100) == (15, 50)  # those of the first heads

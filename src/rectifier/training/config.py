@@ -193,8 +193,8 @@ def _check_method(config: Config) -> None:
     if config.method == AUTO:
         if config.method_options and isinstance(config.method_options, Mapping):
             option = next(iter(config.method_options))
-            method = next((name for name, one in METHODS.items() if option in one.options), "crl")
-            raise ValueError(f"Options of a method need its name: method={method}:{option}=...")
+            taker = next((name for name, one in METHODS.items() if option in one.options), "crl")
+            raise ValueError(f"Options of a method need its name: method={taker}:{option}=...")
         return
     method = find_method(config.method)
     if isinstance(config.method_options, Mapping):

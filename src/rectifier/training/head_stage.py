@@ -18,7 +18,7 @@ from rectifier.training.engine.interrupt import Interrupt, Stopped
 from rectifier.training.heads import FeatureTable, HeadSpec, TrainedHead, merged, train_heads
 from rectifier.training.job import Job
 from rectifier.training.opening import features_of
-from rectifier.training.recipe import LENGTHS, enough
+from rectifier.training.recipe import lengths
 from rectifier.training.run.curves import Curves
 from rectifier.training.tuned import TunedNetwork, features_above, head_from, head_spec
 
@@ -70,10 +70,9 @@ class _Scored(NamedTuple):
 def _banks(job: Job) -> list[_Bank]:
     """Return one bank for each number of epochs to try."""
     config = job.config
-    given = config.epochs if config.tune == "head" else None
-    lengths = (given,) if given else sorted({enough(config, length) for length in LENGTHS})
+    tried = lengths(config, len(job.data.indices("train")))
     seeds = [config.seed * _SEEDS + head for head in range(config.heads or 1)]
-    return [_Bank(job, [head_spec(config, seed, length) for seed in seeds]) for length in lengths]
+    return [_Bank(job, [head_spec(config, seed, length) for seed in seeds]) for length in tried]
 
 
 def _scored(bank: _Bank, heads: list[TrainedHead], held_out: FeatureTable) -> _Scored:

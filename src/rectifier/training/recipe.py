@@ -18,11 +18,14 @@ SMALL = 16
 """Images with a shorter side are too small for networks that were trained on photographs."""
 
 # Heads on cached features. Chosen on validation of fashion products, CelebA and CIFAR-100-LT: see results.
-HEAD: dict[str, Any] = {"batch_size": 128, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.1, "noise": 1.0}
+HEAD: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.1, "noise": 1.0}
 HEAD_OPTIONS: dict[str, Any] = {"hidden": 512, "dropout": 0.5}
 HEADS = 5
-LENGTHS = (15, 50)
-"""Epochs of heads: few for labels that are soon learned by heart, more for many classes. Validation chooses."""
+SHORT, LONG, LONG_STEPS = 15, 50, 1_500
+"""Epochs of heads: few for labels that are soon learned by heart, more for many classes, if that is not many steps."""
+HEAD_BATCHES = ((8_000, 128), (30_000, 256))
+LARGEST_BATCH = 512
+"""Batches of heads: up to so many training images, so many in a batch; above all, the largest."""
 
 # Fine-tuning, which starts from a trained head.
 TUNED: dict[str, Any] = {"optimizer": "adamw", "freeze_norm": True, "ema": 0.98, "rate_decay": 0.7}
@@ -58,6 +61,20 @@ def settle(config: Config, data: ImageData) -> tuple[Config, list[str]]:
 def is_on_features(config: Config) -> bool:
     """Say whether a settled config trains what lies on cached features of a pretrained network."""
     return is_pretrained(config.network) and find_method(config.method).features is None
+
+
+def lengths(config: Config, images: int) -> tuple[int, ...]:
+    """Return the numbers of epochs that heads are trained for. Validation chooses among several.
+
+    >>> config, _ = Config("labels.csv", batch_size=128), None
+    >>> lengths(config, 1200), lengths(config, 100_000), lengths(Config("labels.csv", epochs=7), 1200)
+    ((15, 50), (15,), (7,))
+    """
+    if config.epochs and config.tune in (AUTO, "head"):
+        return (config.epochs,)
+    steps = max(1, -(-images // (config.batch_size or LARGEST_BATCH)))
+    long = min(LONG, LONG_STEPS // steps)
+    return tuple(sorted({enough(config, SHORT), enough(config, max(SHORT, long if long > 1.5 * SHORT else 0))}))
 
 
 def may_train_heads(config: Config) -> bool:
@@ -99,7 +116,10 @@ def _on_pretrained(config: Config, images: int) -> Config:
     cosine = options.get("classifier") == "cosine" or find_method(config.method).classifier == "cosine"
     size = as_size(config.size) or default_size(config.network)
     filled = replace(config, network_options=options, size=f"{size[0]}x{size[1]}")
-    filled = _filled(filled, {"heads": 1 if cosine or options.get("scale_learned") else HEADS, **HEAD})
+    batch = next((batch for most, batch in HEAD_BATCHES if images <= most), LARGEST_BATCH)
+    filled = _filled(
+        filled, {"batch_size": batch, "heads": 1 if cosine or options.get("scale_learned") else HEADS, **HEAD}
+    )
     if config.optimizer == "sgd":  # its rate is not AdamW's
         filled = replace(filled, lr=config.lr or default_rate(config.network))
     if config.tune != "head":
@@ -127,7 +147,7 @@ def _from_scratch(config: Config, images: int) -> Config:
 
 def enough(config: Config, epochs: int) -> int:
     """Return epochs that leave one after the share of training where the method is complete."""
-    share = whole_from(config.method, config.method_options)
+    share = 0.0 if config.method == AUTO else whole_from(config.method, config.method_options)
     return max(epochs, math.ceil(1 / (1 - share))) if share < 1 else epochs
 
 
@@ -143,7 +163,7 @@ def _words(config: Config, images: int) -> str:
     what = f", {heads} on its features" if config.tune == "head" else f", --tune {config.tune} from a trained head"
     what = what if is_pretrained(config.network) else ""
     rate = f"rate {config.lr:g}, " if config.lr else ""
-    epochs = " or ".join(map(str, (config.epochs,) if config.epochs else LENGTHS))
+    epochs = " or ".join(map(str, (config.epochs,) if config.epochs else lengths(config, images)))
     return (
         f"Recipe: {config.method} on {config.network}{what}; {config.optimizer}, {rate}"
         f"{epochs} epochs of {check.amount(steps, 'step')} for {images:,} training images."
