@@ -60,6 +60,7 @@ CHANGED: dict[str, Any] = {
     "checkpoint_seconds": 1.0,
     "tensorboard": False,
     "features": False,
+    "baselines": True,
 }
 
 

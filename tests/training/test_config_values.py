@@ -71,11 +71,12 @@ BAD: dict[str, list[Any]] = {
     "checkpoint_seconds": [-1, None],
     "tensorboard": ["no", None],
     "features": ["no", None],
+    "baselines": ["no", 1],
 }
 
 # Neither the seed nor where and on what something is computed makes it another experiment.
 NO_IDENTITY = {"step", "seed", "images", "data_root", "accelerator", "devices", "nodes"}
-NO_IDENTITY |= {"checkpoint_seconds", "tensorboard", "features"}
+NO_IDENTITY |= {"checkpoint_seconds", "tensorboard", "features", "baselines"}
 
 
 def test_the_cases_here_cover_every_field() -> None:
@@ -247,7 +248,7 @@ RECORDED_PRESETS = {
 def digest(config: Config) -> str:
     new = {name for name, setting in SETTINGS.items() if setting.since_pretrained}
     assert all(getattr(config, name) == SETTINGS[name].default for name in new)
-    values = {name: value for name, value in config.as_dict().items() if name not in new}
+    values = {name: value for name, value in config.as_dict().items() if name not in new | {"baselines"}}
     return hashlib.sha256(json.dumps([values, config.identity()]).encode()).hexdigest()[:16]
 
 

@@ -52,7 +52,8 @@ class Config(Settings):
     def with_settings(self, settings: Mapping[str, Any]) -> Config:
         """Return this config with some settings changed; an error names the key nearest to an unknown one.
 
-        >>> changed = Config("digits").with_settings({"eta": "0.5", "network.dropout": 0.2, "epochs": "3"})
+        >>> config = Config("digits", network="resnet32")
+        >>> changed = config.with_settings({"eta": "0.5", "network.dropout": 0.2, "epochs": "3"})
         >>> changed.epochs, changed.method_options, changed.network_options
         (3, {'eta': 0.5}, {'dropout': 0.2})
         >>> Config("digits").with_settings({"method": "crl:eta=0.5"}).method_options
