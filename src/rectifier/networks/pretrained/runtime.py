@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -79,9 +78,9 @@ def extractor(
         layers: ``"last"`` (the features), ``"penultimate"`` (the input of the last layer, averaged over positions),
             ``"maps"`` (the maps at ``cut("last")``).
         device: ``"auto"`` (a GPU where there is one), ``"cpu"`` or ``"cuda"``.
-        engine: one of ``ENGINES``. ``"auto"`` takes torch in bfloat16 on a GPU. On a CPU it takes ONNX Runtime or
-            OpenVINO, whichever is installed, or the faster one in a short trial; torch where neither is. All agree to
-            1e-4, except ``"openvino-bf16"``, which is faster on some CPUs and right to two digits only.
+        engine: one of ``ENGINES``. ``"auto"`` takes torch in bfloat16 on a GPU. On a CPU it takes ONNX Runtime,
+            else OpenVINO, else torch: the first that is installed. All agree to 1e-4, except ``"openvino-bf16"``, which
+            is faster on some CPUs and right to two digits only.
 
     >>> from rectifier.networks.pretrained import load_backbone
     >>> compute = extractor(load_backbone("efficientnet-lite0", size=64), ("last", "maps"), device="cpu")
@@ -93,7 +92,7 @@ def extractor(
     taps = Taps(backbone, layers).eval()
     place = _device(device, engine)
     if engine == "auto" and place.type == "cpu":
-        name, made, reason = _fastest(backbone, taps)
+        name, made, reason = _on_cpu(backbone, taps)
         return Extractor(backbone, taps, name, made, made.described + reason)
     name = "torch" if engine == "auto" else engine
     made = _build(name, backbone, taps, place)
@@ -109,13 +108,13 @@ def _device(device: str, engine: str) -> torch.device:
     return place
 
 
-def _build(name: str, backbone: Backbone, taps: Taps, device: torch.device = CPU, model: bytes | None = None) -> Engine:
+def _build(name: str, backbone: Backbone, taps: Taps, device: torch.device = CPU) -> Engine:
     from rectifier.data.store import available_cores
 
     if name == "torch":
         return TorchEngine(taps, device)
     _check_can_write(name, backbone)
-    model = model or onnx_model(backbone.trunk, taps, backbone.preprocessing.size)
+    model = onnx_model(backbone.trunk, taps, backbone.preprocessing.size)
     batch, cores = images_per_run(backbone.preprocessing.size), available_cores()
     if name == "onnxruntime":
         return OnnxRuntime(model, batch, cores)
@@ -130,40 +129,26 @@ def _check_can_write(engine: str, backbone: Backbone) -> None:
         raise ImportError(f"engine={engine!r} with {backbone.name} needs onnxscript, which is not installed: {remedy}")
 
 
-def _fastest(backbone: Backbone, taps: Taps) -> tuple[str, Engine, str]:
-    """Return the engine for a CPU: its name, the engine, and why it was taken."""
-    names = [name for name in ("onnxruntime", "openvino") if find_spec(name)]
-    if not names:
+def _on_cpu(backbone: Backbone, taps: Taps) -> tuple[str, Engine, str]:
+    """Return the engine for a CPU: its name, the engine, and why it was taken.
+
+    ONNX Runtime comes first, also where OpenVINO is about as fast: OpenVINO was seen to wait for ever beside a torch
+    whose threads had worked before.
+    """
+    name = next((name for name in ("onnxruntime", "openvino") if find_spec(name)), None)
+    if name is None:
         return _with_torch(backbone, taps, "pip install 'rectifier[pretrained]' brings a faster engine")
     if not can_write(backbone.trunk):
         return _with_torch(backbone, taps, "with the package onnxscript, ONNX Runtime could run this network faster")
     try:
-        model = onnx_model(backbone.trunk, taps, backbone.preprocessing.size)
-        built = {name: _build(name, backbone, taps, model=model) for name in names}
+        return name, _build(name, backbone, taps), ""
     except Exception as error:  # whatever the exporter or a runtime raises on a network that it does not know
         reason = str(error).strip().partition("\n")[0][:200]
         return _with_torch(backbone, taps, f"it cannot become an ONNX model ({reason})")
-    if len(built) == 1:
-        return names[0], built[names[0]], ""
-    seconds = {name: _trial(made, backbone.preprocessing.size) for name, made in built.items()}
-    best, other = sorted(seconds, key=seconds.__getitem__)
-    words = built[other].described.partition(" on ")[0]
-    return best, built[best], f", {seconds[other] / seconds[best]:.2f} times as fast as {words} in a trial"
 
 
 def _with_torch(backbone: Backbone, taps: Taps, reason: str) -> tuple[str, Engine, str]:
     return "torch", _build("torch", backbone, taps), f"; {reason}"
-
-
-def _trial(engine: Engine, size: tuple[int, int]) -> float:
-    """Return the seconds of two runs on each core, the best of three after one to warm up."""
-    run, seconds = Runner(engine), []
-    pixels = np.zeros((2 * engine.batch * engine.workers, *size, 3), np.uint8)
-    for _ in range(4):
-        start = time.perf_counter()
-        list(run(pixels))
-        seconds.append(time.perf_counter() - start)
-    return min(seconds[1:])
 
 
 def _key(backbone: Backbone, taps: Taps, exact: bool) -> str:
