@@ -53,8 +53,10 @@ def test_a_run_folder_is_complete(photos: Photos) -> None:
         *TRACES,
         *PREDICTIONS,
         "config.json",
+        "asked.json",
         "environment.json",
         "checkpoint.pt",
+        "baselines.json",
     }  # no half of a file either
 
     environment = json.loads((photos.run / "environment.json").read_text())

@@ -48,14 +48,24 @@ def _entries(kind: str) -> dict[str, str]:
         return {name: _with(setting.help, setting.default_text) for name, setting in SETTINGS.items()}
     from rectifier.data.sources import SOURCES, source_options
     from rectifier.methods import METHODS
+    from rectifier.networks.pretrained import is_pretrained
     from rectifier.networks.registry import NETWORKS, network_options
+    from rectifier.training.config import HEAD_OPTIONS
     from rectifier.training.presets import PRESETS
 
     if kind == "methods":
         return {name: _with(one.about, _method_options(one)) for name, one in METHODS.items()}
     if kind == "networks":
-        own = {name: _with(one.about, _defaults(network_options(name), one.build)) for name, one in NETWORKS.items()}
-        return {**own, "timm:NAME, torchvision:NAME": "any network of these libraries, if installed"}
+        heads = ", ".join(HEAD_OPTIONS)
+        own = {
+            name: _with(one.about, heads if is_pretrained(name) else _defaults(network_options(name), one.build))
+            for name, one in NETWORKS.items()
+        }
+        return {
+            **own,
+            "timm:NAME, torchvision:NAME": "any network of these libraries, if installed",
+            "hf:FOLDER": "a local image model of transformers",
+        }
     if kind == "data":
         return {name: _with(one.about, _defaults(source_options(name), one.read)) for name, one in SOURCES.items()}
     return {name: preset.about for name, preset in PRESETS.items()}
