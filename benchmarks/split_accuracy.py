@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from photographs import DATASETS, as_files, at_most, draw, write_table
-from ten_lines import Table, Texts, balanced_accuracy, original_features, predicted
+from ten_lines import Table, Texts, balanced_accuracy, predicted
 
-from rectifier.data.dataset import ImageFiles
+from rectifier.data import cached_features
+from rectifier.data.dataset import ImageData, ImageFiles
 from rectifier.evaluation.scoring import PREFERRED
 from rectifier.labels import columns
+from rectifier.networks.pretrained import extractor, load_backbone
 from rectifier.training import Config, resume, train
 from rectifier.training.run.folder import Run
 
 VARIANTS: dict[str, dict[str, str]] = {"default": {}, "tune=last": {"tune": "last"}}
 MOST_TESTED = 5000  # test images of a data set with its own split
-Features = NDArray[np.float32]
 
 
 def scores(
@@ -51,7 +51,7 @@ def scores(
     if not path.exists():
         write_table(data, path)
     table = Table.read(path)
-    answer = kept(folder / "ten_lines.json", lambda: ten_lines_answer(table, images, work / f"{images.root.name}.npz"))
+    answer = kept(folder / "ten_lines.json", lambda: ten_lines_answer(table, data))
     labels, truth = {label: np.array(found) for label, found in answer["classes"].items()}, table.test()
     yield "ten lines", {"score": balanced_accuracy(truth, labels), "labels": len(labels), "seconds": answer["seconds"]}
     for variant in variants:
@@ -60,9 +60,13 @@ def scores(
         yield variant, scores_of_run(run, table, list(labels))
 
 
-def ten_lines_answer(table: Table, images: ImageFiles, store: Path) -> dict[str, Any]:
-    """Return the classes that the ten-line script gives the test images, and its seconds after the features."""
-    x = remembered(store, table.images, lambda names: original_features([images.root / name for name in names]))
+def ten_lines_answer(table: Table, data: ImageData) -> dict[str, Any]:
+    """Return the classes that the ten-line script gives the test images, and its seconds after the features.
+
+    The features are ours, from the cache that the runs use. A test compares them with those of the script's network.
+    """
+    images: Any = cached_features(data, extractor(load_backbone("efficientnet-lite0"))).images
+    x = images.gather(np.arange(len(data)))
     start = time.perf_counter()
     classes = {label: found.tolist() for label, found in predicted(x, table).items()}
     return {"classes": classes, "seconds": time.perf_counter() - start}
@@ -107,26 +111,6 @@ def kept(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         _replace(path, lambda draft: draft.write_text(json.dumps(compute())))
     found: dict[str, Any] = json.loads(path.read_text())
     return found
-
-
-def remembered(path: Path, names: Sequence[str], compute: Callable[[list[str]], Features]) -> Features:
-    """Return the features of images by name. What the file at ``path`` does not have is computed and added."""
-    known: list[str] = []
-    rows: Any = None
-    if path.exists():
-        with np.load(path) as file:
-            known, rows = file["names"].tolist(), file["rows"]
-    if new := sorted({*names} - {*known}):
-        more = compute(new)
-        known, rows = [*known, *new], more if rows is None else np.concatenate([rows, more])
-        _replace(path, lambda draft: _save(draft, names=np.array(known), rows=rows))
-    place = {name: position for position, name in enumerate(known)}
-    return rows[[place[name] for name in names]]
-
-
-def _save(path: Path, **arrays: Any) -> None:
-    with path.open("wb") as file:  # given a path, NumPy would add a suffix to the name
-        np.savez(file, **arrays)
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:

@@ -187,19 +187,6 @@ def test_speeds_are_of_all_images_in_batches() -> None:
     np.testing.assert_array_equal(twice(np.arange(5, dtype=np.float32)), 2 * np.arange(5))
 
 
-def test_features_of_known_images_are_not_computed_again(tmp_path: Path) -> None:
-    asked: list[list[str]] = []
-
-    def compute(names: list[str]) -> np.ndarray:
-        asked.append(names)
-        return np.array([[float(name)] for name in names], np.float32)
-
-    for names in (["2", "1"], ["1", "3", "2"], ["3"]):
-        found = split_accuracy.remembered(tmp_path / "rows.npz", names, compute)
-        assert found[:, 0].tolist() == [float(name) for name in names]
-    assert asked == [["1", "2"], ["3"]]
-
-
 def test_a_run_is_scored_as_the_script_and_trained_once(tmp_path: Path) -> None:
     table = shapes_folder(tmp_path)
     config = Config(str(tmp_path / "table.csv"), images=str(tmp_path / "images"), network="cifarnet", method="ce")
