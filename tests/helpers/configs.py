@@ -26,6 +26,7 @@ CHANGED: dict[str, Any] = {
     "views": 2,
     "heads": 3,
     "noise": 0.5,
+    "refit": False,
     "smoothing": 0.1,
     "epochs": 7,
     "batch_size": 48,

@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
+from rectifier.data import open_data
+from rectifier.data.dataset import ImageData
 from rectifier.methods import METHODS
+from rectifier.networks.pretrained import load_backbone
 from rectifier.training import head_stage, predict_images, resume, train
 from rectifier.training.config import Config
+from rectifier.training.engine.course import Course
 from rectifier.training.engine.interrupt import Stopped
+from rectifier.training.heads import FeatureTable, merged, train_heads
 from rectifier.training.many import plan, train_missing
 from rectifier.training.predict import load_network
 from rectifier.training.run.folder import Run
+from rectifier.training.tuned import TunedNetwork, head_spec, saved_network
 
 SIDE = 48
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
@@ -65,13 +72,63 @@ def test_a_run_is_predicted_from_its_folder_alone(table: Path, tmp_path: Path, t
     check_predictions(run, table)
 
 
-def test_tuning_is_never_worse_on_validation_than_the_head_it_starts_from(table: Path, tmp_path: Path) -> None:
-    run = train(config(table, tune="last", lr=10.0, epochs=2), tmp_path / "run")  # a rate that ruins the network
+@pytest.mark.parametrize("refit", [False, True])
+def test_tuning_is_never_worse_on_validation_than_the_head_it_starts_from(
+    table: Path, tmp_path: Path, refit: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ruinous = config(table, tune="last", lr=10.0, epochs=2, refit=refit)
+    run = train(ruinous, tmp_path / "run")
     rows = run.history()
     assert rows[0]["epoch"] == 0
     best = max(row["validation"] or 0.0 for row in rows)
     assert run.rules["validation"]["argmax"] == pytest.approx(best, abs=1e-6)
     assert run.rules["validation"]["argmax"] >= (rows[0]["validation"] or 0.0) - 1e-6
+    assert ("Not kept: 2 heads trained anew" in capsys.readouterr().err.replace("\n", " ")) == refit
+
+
+@pytest.mark.parametrize("tune", ["last", "all"])
+def test_new_heads_are_those_of_the_features_of_the_last_epoch(
+    table: Path, tmp_path: Path, tune: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads that are trained by hand on the features of the saved trunk are the head of the run."""
+    monkeypatch.setattr(head_stage, "lengths", lambda *_: (3,))
+    run = train(config(table, tune=tune, views=1, flip=False, precision="32", select="last"), tmp_path / "run")
+    data = open_data(str(table))
+    backbone, head = saved_network(run)
+    pixels = {part: prepared(data, part, backbone) for part in ("train", "validation")}
+    with torch.no_grad():
+        x = {part: backbone.trunk.eval()(images) for part, images in pixels.items()}
+    tables = {part: FeatureTable(x[part], data.targets[data.indices(part)], data.space) for part in x}
+    specs = [head_spec(run.config, seed, 3) for seed in range(2)]
+    found = merged(train_heads(tables["train"], specs, validation=tables["validation"]))
+    with torch.no_grad():
+        ours, theirs = found.logits(x["validation"]), head(x["validation"]).logits
+    torch.testing.assert_close(ours, theirs, atol=2e-2, rtol=2e-2)  # features by two engines
+
+
+def prepared(data: ImageData, part: str, backbone: Any) -> Tensor:
+    images: Any = data.images
+    known = backbone.preprocessing
+    rows = [Image.open(images.root / images.paths[i]).convert("RGB") for i in data.indices(part).tolist()]
+    resized = [np.asarray(each.resize(known.size[::-1], Image.Resampling.BICUBIC)) for each in rows]
+    pixels = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2) / 255
+    mean, deviation = (torch.tensor(values).view(3, 1, 1) for values in (known.mean, known.std))
+    return (pixels - mean) / deviation
+
+
+def test_noise_is_a_row_of_the_residuals_and_only_in_training(table: Path, tmp_path: Path) -> None:
+    network: Any = load_network(train(config(table), tmp_path / "run"))
+    backbone = load_backbone("efficientnet-lite0", size=(64, 64))
+    tuned, x = TunedNetwork(backbone, "head", network.head.eval()), torch.randn(6, backbone.width)
+    plain = tuned.eval()(x).logits
+    tuned.noise = torch.eye(backbone.width)[:2] * 50
+    assert torch.equal(tuned(x).logits, plain)
+    tuned.train()
+    tuned.head.eval()  # without dropout
+    choices = torch.stack([network.head(x + row).logits for row in tuned.noise])
+    found = tuned(x).logits
+    assert (found == choices).all(2).any(0).all()
+    assert not torch.equal(found, plain)
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "hog-knn"])
@@ -111,6 +168,27 @@ def test_a_stopped_run_resumes(table: Path, tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(Stopped):
         train(config(table), tmp_path / "run")
     monkeypatch.setattr(head_stage, "train_heads", train_heads)
+    run = resume(tmp_path / "run")
+    assert torch.equal(run.predictions("test").logits, whole.predictions("test").logits)
+
+
+def test_a_run_that_stops_in_fine_tuning_resumes_to_the_bit(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = config(table, tune="last")
+    whole = train(given, tmp_path / "whole")
+    end_epoch = Course.end_epoch
+
+    def stopped(course: Course, validated: Any) -> None:
+        end_epoch(course, validated)
+        if course.state.epoch == 2:
+            course.save()
+            raise Stopped(15, "fine-tuning")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Course, "end_epoch", stopped)
+        with pytest.raises(Stopped):
+            train(given, tmp_path / "run")
     run = resume(tmp_path / "run")
     assert torch.equal(run.predictions("test").logits, whole.predictions("test").logits)
 

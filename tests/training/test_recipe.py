@@ -59,6 +59,13 @@ def test_what_is_given_stays() -> None:
     assert config.network_options["hidden"] == 9
 
 
+def test_tuning_sees_mirror_images_unless_they_change_the_labels() -> None:
+    assert settled().views == settled(tune="last", flip=False).views == 1
+    assert settled(tune="last", network="efficientnet-lite0").views == 1  # digits
+    assert settle(Config("made").with_settings({"tune": "last"}), data())[0].views == 2
+    assert settled(tune="last", flip=False, views=3).views == 3
+
+
 def test_tiny_images_are_trained_from_scratch_with_the_reason() -> None:
     config, lines = settle(Config("made"), data(side=8))
     assert (config.network, config.method) == ("resnet32", "crl")

@@ -1,8 +1,8 @@
-"""The first stage of a pretrained network: heads on cached features, those of all jobs side by side."""
+"""The heads of pretrained networks: on cached features, those of all jobs side by side, and after fine-tuning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -16,12 +16,20 @@ from rectifier.data.features import CachedFeatures
 from rectifier.evaluation.metrics import class_balanced_accuracy
 from rectifier.evaluation.rules.prior import prior_offsets
 from rectifier.training.engine.interrupt import Interrupt, Stopped
+from rectifier.training.engine.modes import evaluating
 from rectifier.training.heads import FeatureTable, HeadSpec, TrainedHead, merged, train_heads
+from rectifier.training.heads.noise import residuals
 from rectifier.training.job import Job
 from rectifier.training.opening import features_of
 from rectifier.training.recipe import lengths
 from rectifier.training.run.curves import Curves
 from rectifier.training.tuned import TunedNetwork, features_above, head_from, head_spec
+
+_NOISE_ROWS = 20_000
+"""Most rows of noise: 100 MB of 1,280 features."""
+
+_ROUNDING = 1e-4
+"""Validation scores that differ by less are equal: engines and precisions round differently."""
 
 _SEEDS = 1000
 """Seeds of the heads of one run: its own times this number, and those that follow."""
@@ -32,25 +40,44 @@ def train_first_heads(fabric: Fabric, jobs: Sequence[Job]) -> None:
 
     The curves of a job are the means over its heads.
     """
-    network = cast(TunedNetwork, jobs[0].network).to(fabric.device)
-    table, held_out = (_table(fabric, jobs[0], network, part) for part in ("train", "validation"))
-    banks = [bank for job in jobs for bank in _banks(job)]
-    specs = [spec for bank in banks for spec in bank.specs]
-    offsets = [_offsets(bank.job) for bank in banks for _ in bank.specs]
-    several = len(banks) > len(jobs)  # then validation chooses among lengths, not among epochs of one length
-    choose = "last" if several or jobs[0].config.select == "last" else "best"
-    with half_the_cores():
-        trained = _train(table, held_out, specs, offsets, choose)
-    scored = [_scored(bank, [next(trained) for _ in bank.specs], held_out) for bank in banks]
-    for job in jobs:
-        best, *others = sorted((one for one in scored if one.job is job), key=lambda one: -one.score)
-        made: Any = job.network
-        weights = {name: weight.cpu() for name, weight in best.mean.weights.items()}
-        made.head = head_from(weights, job.data.space)
-        made.head.dropout.p = float(job.config.network_options.get("dropout", 0.0))
+    table, held_out = (_table(fabric, jobs[0], part) for part in ("train", "validation"))
+    for job, (best, *others) in zip(jobs, _heads_of(jobs, table, held_out), strict=True):
+        _put(job, best.mean.weights)
         if fabric.is_global_zero:
             _record(job, best.heads)
             console.say(_kept(job, best, others))
+
+
+def train_new_heads(fabric: Fabric, job: Job, started_at: float) -> bool:
+    """Train the heads of a tuned network anew, on the features that it gives now.
+
+    They take the place of its head if validation likes them at least as much as ``started_at``, its score before
+    fine-tuning. Say whether they do.
+
+    A head that is trained with the network fits features that it has learned by heart. New heads do not.
+    """
+    table, held_out = (_table(fabric, job, part, tuned=True) for part in ("train", "validation"))
+    ((best, *_),) = _heads_of([job], table, held_out)
+    kept = best.score >= started_at - _ROUNDING
+    if kept:
+        _put(job, best.mean.weights)
+    if fabric.is_global_zero:
+        number, before = check.amount(len(best.heads), "head"), f"{100 * started_at:.1f} % before fine-tuning"
+        said = f"{number} trained anew on tuned features, {100 * best.score:.1f} % on validation, {before}."
+        console.say(f"Kept: {said}" if kept else f"Not kept: {said}")
+    return kept
+
+
+def add_noise(fabric: Fabric, jobs: Sequence[Job]) -> None:
+    """Give networks that are about to be tuned the covariance noise of the features that they start from."""
+    if not any(job.config.noise for job in jobs):
+        return
+    table = _table(fabric, jobs[0], "train")
+    left = residuals(table.first_view, table.targets, table.space.sizes)
+    left = left[:: -(-len(left) // _NOISE_ROWS)]
+    for job in jobs:
+        network = cast(TunedNetwork, job.network)
+        network.noise = job.config.noise * left if job.config.noise else None
 
 
 @contextmanager
@@ -78,6 +105,26 @@ class _Scored(NamedTuple):
     heads: list[TrainedHead]
     mean: TrainedHead
     score: float
+
+
+def _heads_of(jobs: Sequence[Job], table: FeatureTable, held_out: FeatureTable) -> list[list[_Scored]]:
+    """Train the heads of some jobs on one table. Return the banks of each job, the best first."""
+    banks = [bank for job in jobs for bank in _banks(job)]
+    specs = [spec for bank in banks for spec in bank.specs]
+    offsets = [_offsets(bank.job) for bank in banks for _ in bank.specs]
+    several = len(banks) > len(jobs)  # then validation chooses among lengths, not among epochs of one length
+    choose = "last" if several or jobs[0].config.select == "last" else "best"
+    with half_the_cores():
+        trained = _train(table, held_out, specs, offsets, choose)
+    scored = [_scored(bank, [next(trained) for _ in bank.specs], held_out) for bank in banks]
+    return [sorted((one for one in scored if one.job is job), key=lambda one: -one.score) for job in jobs]
+
+
+def _put(job: Job, weights: Mapping[str, Tensor]) -> None:
+    """Give a job's network the head with these weights. The mean of several heads is wider than one."""
+    made: Any = job.network
+    made.head = head_from({name: weight.cpu() for name, weight in weights.items()}, job.data.space)
+    made.head.dropout.p = float(job.config.network_options.get("dropout", 0.0))
 
 
 def _banks(job: Job) -> list[_Bank]:
@@ -122,9 +169,15 @@ def _train(table: FeatureTable, held_out: FeatureTable, specs: list[Any], offset
         return iter(train_heads(table, specs, **more))
 
 
-def _table(fabric: Fabric, job: Job, network: TunedNetwork, part: str) -> FeatureTable:
-    """Return the features of a part: as they are cached, or from the cached maps, or from images."""
-    data = job.data
+def _table(fabric: Fabric, job: Job, part: str, tuned: bool = False) -> FeatureTable:
+    """Return the features that a job's network gives a part: as they are cached, from cached maps, or from images.
+
+    Before fine-tuning those of all images are cached.
+    """
+    data, network = job.data, cast(TunedNetwork, job.network).to(fabric.device)
+    if tuned and not job.reads_features:
+        x = _from_images(fabric, job, network, part)
+        return FeatureTable(x, data.targets[data.indices(part)].to(x.device), data.space)
     if not job.reads_features:
         with console.quiet():
             data = features_of(job.config, job.opened.source, cast(Any, job.backbone))
@@ -147,6 +200,19 @@ def _vectors(
     return torch.cat([features_above(network, maps) for maps in given])
 
 
+@torch.no_grad()
+def _from_images(fabric: Fabric, job: Job, network: TunedNetwork, part: str) -> Tensor:
+    """Return features ``(N, D)`` of images as they are; of training images ``(2, N, D)``, if training mirrors them."""
+    mirrored = part == "train" and job.augment is not None and job.augment.flip
+    found: list[list[Tensor]] = [[], []] if mirrored else [[]]
+    with evaluating(network.trunk), fabric.autocast():
+        for batch in job.in_order(fabric, part):
+            for view, images in zip(found, (batch.images, batch.images.flip(-1)), strict=False):
+                view.append(network.trunk(images).float())
+    views = [torch.cat(view) for view in found]
+    return torch.stack(views) if mirrored else views[0]
+
+
 def _offsets(job: Job) -> Tensor:
     """Return what the rule under which the epoch is chosen adds to the logits."""
     corrected = job.config.select == "prior" and not job.method.balances_training
@@ -160,6 +226,13 @@ def _record(job: Job, heads: Sequence[TrainedHead]) -> None:
         score = sum(head.scores[epoch] for head in heads) / len(heads)
         curves.save_epoch({"epoch": epoch + 1, "loss": loss, "validation": score}, [])
     curves.close()
+
+
+def restore_heads(jobs: Sequence[Job]) -> None:
+    """Give networks whose fine-tuning has started heads of the right shape. Their checkpoints have the weights."""
+    for job in jobs:
+        weights = (job.run.checkpoint(job.stage) or {})["network"]
+        _put(job, {name.removeprefix("head."): w for name, w in weights.items() if name.startswith("head.")})
 
 
 def has_checkpoint(job: Job) -> bool:

@@ -163,6 +163,11 @@ class Job:
         positions = shard(len(self.data.indices(part)), fabric)
         return self._loader(fabric, part, sampler=positions) if len(positions) else []
 
+    def in_order(self, fabric: Fabric, part: str) -> Iterable[Batch]:
+        """Return the batches of a whole part, in order and without augmentation, in every process."""
+        positions = range(len(self.data.indices(part)))
+        return self.loader.in_order(positions) if part == "train" else self._loader(fabric, part, sampler=positions)
+
     def _loader(self, fabric: Fabric, part: str, **options: Any) -> Loader:
         size = self.options.batch_size // fabric.world_size
         normalise = None if self.reads_features else self.normalisation

@@ -55,7 +55,7 @@ def open_for_training(config: Config) -> Opened:
 def features_of(config: Config, source: ImageData, backbone: Backbone, layer: str = "last") -> ImageData:
     """Compute the features of all images once, into the cache."""
     compute = extractor(backbone, (layer,), device="cpu" if config.accelerator == "cpu" else "auto")
-    return cached_features(source, compute, views=config.views, fit=config.fit, unreadable=config.unreadable)
+    return cached_features(source, compute, views=config.views or 1, fit=config.fit, unreadable=config.unreadable)
 
 
 def _below_the_cut(config: Config, source: ImageData, backbone: Backbone) -> ImageData:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rectifier._base import check
 from rectifier.data.dataset import Decoded, ImageData, as_size
+from rectifier.data.sources import may_mirror
 from rectifier.methods import find_method, whole_from
 from rectifier.networks.pretrained import check_backbone, is_pretrained
 from rectifier.networks.registry import check_available, default_rate, default_size
@@ -29,7 +30,7 @@ LARGEST_BATCH = 512
 
 # Fine-tuning, which starts from a trained head.
 TUNED: dict[str, Any] = {"optimizer": "adamw", "freeze_norm": True, "ema": 0.98, "rate_decay": 0.7}
-TUNED_RATE, TUNED_EPOCHS = 2e-4, 10
+TUNED_RATE, TUNED_EPOCHS = 1e-3, 10
 
 # Networks from scratch, with SGD: enough steps that small data does not end at chance.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2_000, 30, 200
@@ -120,6 +121,8 @@ def _on_pretrained(config: Config, images: int) -> Config:
     filled = _filled(
         filled, {"batch_size": batch, "heads": 1 if cosine or options.get("scale_learned") else HEADS, **HEAD}
     )
+    mirrored = may_mirror(config.data) if config.flip is None else config.flip
+    filled = _filled(filled, {"views": 2 if config.tune != "head" and mirrored else 1})
     if config.optimizer == "sgd":  # its rate is not AdamW's
         filled = replace(filled, lr=config.lr or default_rate(config.network))
     if config.tune != "head":

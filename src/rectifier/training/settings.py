@@ -38,7 +38,7 @@ Options = Annotated[dict[str, Any], "a mapping of option names to values"]
 
 
 _SINCE_PRETRAINED = frozenset(
-    ["weights", "tune", "views", "heads", "noise", "smoothing", "augment", "rate_decay", "freeze_norm", "ema"]
+    ["weights", "tune", "views", "heads", "noise", "refit", "smoothing", "augment", "rate_decay", "freeze_norm", "ema"]
 )
 
 
@@ -98,11 +98,14 @@ class Settings:
         "What of a pretrained network is trained: its head on cached features, also its last stage, or all of it.",
         choices="auto head last all",
     )
-    views: Count = _setting("Cached views of a training image: 2 adds its mirror image, more add crops.", 1)
+    views: Count | None = _optional(
+        "Cached views of a training image: 2 adds its mirror image, more add crops.", _RECIPE
+    )
     heads: Count | None = _optional("Heads whose mean decides, on cached features.", _RECIPE)
     noise: NonNegative | None = _optional(
-        "Noise on cached features, as a share of the deviation within classes.", _RECIPE
+        "Noise on the features of a pretrained network, as a share of the deviation within classes.", _RECIPE
     )
+    refit: Flag = _setting("After fine-tuning, train the heads anew; validation decides whether they stay.", True)
     smoothing: Momentum = _setting("Label smoothing.", 0.0)
 
     epochs: Count | None = _optional("Passes over the training images.", _RECIPE)

@@ -32,7 +32,7 @@ from rectifier.training.engine.profiling import describe, profile_step
 from rectifier.training.engine.state import State
 from rectifier.training.engine.step_modes import is_captured
 from rectifier.training.finish import COLLAPSE
-from rectifier.training.head_stage import has_checkpoint, train_first_heads
+from rectifier.training.head_stage import add_noise, has_checkpoint, restore_heads, train_first_heads, train_new_heads
 from rectifier.training.job import Job
 from rectifier.training.run.curves import Curves, Row
 
@@ -42,10 +42,15 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
 
     The networks end with the weights of the chosen epoch. Return the jobs that finished, and the errors of the others.
     """
-    if jobs[0].backbone is not None and not jobs[0].stage and not all(map(has_checkpoint, jobs)):
+    has_heads = jobs[0].backbone is not None and not jobs[0].stage
+    if has_heads and all(map(has_checkpoint, jobs)):
+        restore_heads(jobs)
+    elif has_heads:
         train_first_heads(fabric, jobs)
-    if jobs[0].backbone is not None and jobs[0].config.tune == "head" and not jobs[0].stage:
+    if has_heads and jobs[0].config.tune == "head":
         return list(jobs), []
+    if has_heads:
+        add_noise(fabric, jobs)
     held_out = jobs[0].held_out(fabric, "validation")
     courses = []
     with ExitStack() as recorders:
@@ -59,10 +64,25 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
         failed = fit(fabric, courses, jobs[0].config.checkpoint_seconds)
     finished = {job: course for job, course in zip(jobs, courses, strict=True) if course not in failed}
     for job, course in finished.items():
+        if has_heads and job.config.refit and _has_new_heads(fabric, job, course):
+            continue
         job.network.load_state_dict(course.state.best_weights or {})
         if course.validation is not None and course.state.best is not None:
             console.say(_kept(job, course.state))
     return list(finished), list(failed.values())
+
+
+def _has_new_heads(fabric: Fabric, job: Job, course: Course) -> bool:
+    """Train the heads anew on the features of the last epoch. If they stay, the network has its last weights."""
+    started_at = course.state.epochs[0]["validation"] if course.validation is not None else None
+    if started_at is None:  # the logits mean nothing before training is over
+        return False
+    with course.average.in_place():
+        kept = train_new_heads(fabric, job, started_at)
+        weights = {name: weight.clone() for name, weight in job.network.state_dict().items()}
+    if kept:
+        job.network.load_state_dict(weights)
+    return kept
 
 
 def _kept(job: Job, state: State) -> str:

@@ -17,6 +17,7 @@ from rectifier.networks.head import Output
 from rectifier.networks.network import redraw
 from rectifier.networks.pretrained import Backbone, load_backbone
 from rectifier.training.config import Config
+from rectifier.training.engine.modes import evaluating
 from rectifier.training.heads import FeatureHead, HeadSpec
 from rectifier.training.run.folder import Run
 
@@ -26,7 +27,8 @@ SPEC_OPTIONS = ("hidden", "branch", "classifier", "scale", "scale_learned", "ini
 class TunedNetwork(nn.Module):
     """The trained part of a pretrained network: ``trunk``, which lies above the cut, and ``head``.
 
-    It reads what lies below the cut: features ``(N, D)``, maps ``(N, C, h, w)``, or images.
+    It reads what lies below the cut: features ``(N, D)``, maps ``(N, C, h, w)``, or images. In training a random row
+    of ``noise`` ``(R, D)``, if there is any, is added to the features of each sample.
     """
 
     def __init__(self, backbone: Backbone, tune: str, head: FeatureHead) -> None:
@@ -38,9 +40,14 @@ class TunedNetwork(nn.Module):
             weight.requires_grad_(id(weight) in trained)
         self._stages = [[w for w in stage if id(w) in trained] for stage in own.stages()]
         self._whole = [own.trunk]  # in a list, so that its weights are not counted twice
+        self.noise: Tensor | None = None  # no buffer: it is not saved, nor sent to other processes at every step
 
     def forward(self, inputs: Tensor) -> Output:
-        output: Output = self.head(self.trunk(inputs))
+        features = self.trunk(inputs)
+        if self.training and self.noise is not None:
+            drawn = torch.randint(len(self.noise), (len(features),), device=features.device)
+            features = features + self.noise[drawn].to(features.dtype)
+        output: Output = self.head(features)
         return output
 
     def stages(self) -> list[list[nn.Parameter]]:
@@ -133,11 +140,6 @@ def tune_of(backbone: Backbone, tune: str) -> str:
 
 @torch.no_grad()
 def features_above(network: TunedNetwork, inputs: Tensor) -> Tensor:
-    """Return the features that the trunk, which is not trained yet, gives in evaluation mode."""
-    training = network.trunk.training
-    network.trunk.eval()
-    try:
-        found = [network.trunk(part) for part in inputs.split(256)]
-    finally:
-        network.trunk.train(training)
-    return torch.cat(found)
+    """Return the features that the trunk gives in evaluation mode."""
+    with evaluating(network.trunk):
+        return torch.cat([network.trunk(part) for part in inputs.split(256)])
