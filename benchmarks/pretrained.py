@@ -35,6 +35,7 @@ from statistics import median
 from typing import Any
 
 import measure
+import torch
 from feature_speed import empty_cache, from_files, network_alone
 from paired import by_seed, percent
 from photographs import DATASETS, Source, draw, generated, write_folder
@@ -206,10 +207,11 @@ def main() -> None:
     given = measure.arguments(parser)
     if "accuracy" in given.parts and given.work is None:
         parser.error("accuracy needs --work, a folder")
-    facts = {**measure.facts(False), "rounds": given.rounds, "command": shlex.join(["python", *sys.argv])}
     with quiet():
         for part in given.parts:
             if part != "show":
+                facts = measure.facts(part == "accuracy" and torch.cuda.is_available())
+                facts = {**facts, "rounds": given.rounds, "command": shlex.join(["python", *sys.argv])}
                 for found in PARTS[part](given):  # a run that is cut off leaves what it has measured
                     merged(given.json, part, {**facts, **found})
     text = as_markdown(json.loads(given.json.read_text()))
