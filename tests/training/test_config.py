@@ -108,7 +108,7 @@ def test_every_field_can_be_set_from_text_and_as_a_value(name: str) -> None:
     ("key", "text", "message"),
     [
         ("nesterov", "maybe", "Expected nesterov to be true or false, but got 'maybe'"),
-        ("views", "none", "Expected views to be a positive integer, but got 'none'"),
+        ("accumulate", "none", "Expected accumulate to be a positive integer, but got 'none'"),
         ("epochs", "3.0", r"Expected epochs to be a positive integer, but got 3\.0"),
         ("lr", "fast", "Expected lr to be a number above 0, but got 'fast'"),
         ("lr", "nan", "Expected lr to be a number above 0, but got nan"),
