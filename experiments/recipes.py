@@ -70,6 +70,12 @@ FASHION: dict[str, Any] = {
     **_LEAN,
 }
 
+# Pretrained networks: everything is open that the recipe of ``rectifier train`` chooses by the data.
+PRETRAINED: dict[str, Any] = {
+    **{"network": "efficientnet-lite0", "optimizer": "auto", "select": "auto"},
+    **dict.fromkeys(("epochs", "batch_size", "weight_decay"), None),
+}
+
 GENTLE_ETA = 0.1
 """The weight of CRL where something else is varied; the paper's is 0.01, on other data."""
 
