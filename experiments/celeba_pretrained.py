@@ -1,4 +1,4 @@
-"""CelebA on a network that knows ImageNet: its head, its last stage and the whole of it, against training from scratch."""
+"""CelebA on a network that knows ImageNet: its head, last stage or whole, against training from scratch."""
 
 from collections.abc import Iterator
 from typing import Any
