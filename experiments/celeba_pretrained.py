@@ -37,7 +37,7 @@ EXPERIMENT = Experiment(
         " row is the baseline of `celeba`, the same runs in every column. CRL has eta 0.1, which is not chosen here."
     ),
     show=views.table(),
-    settings={"data": "celeba", "tensorboard": False, "features": False},
+    settings={"data": "celeba", "tensorboard": False, "features": False, "baselines": False},
     cells=list(cells()),
     quick={**QUICK_LABELS, "tune": "auto"},
     seeds=3,
