@@ -202,7 +202,13 @@ def test_an_earlier_epoch_was_better_than_what_is_kept() -> None:
     found = said(0.5, [0.52, 0.58, *[0.5] * 28])
     assert found is not None
     assert "no better than a constant answer (50.0 %" in found
-    assert "It was better after epoch 2 (58.0 %)." in found
+    assert "it was better after epoch 2 (58.0 %) and has lost that." in found
+    assert "learned nothing" not in found
+
+
+def test_where_validation_has_one_class_nothing_is_said_of_the_model() -> None:
+    found = verdict(1.0, {CONSTANT: 1.0, HOG: 1.0}, [1.0, 1.0], "argmax")
+    assert found == "A constant answer reaches 100.0 % on validation: it has too few classes to judge a model."
 
 
 def test_hog_is_better() -> None:

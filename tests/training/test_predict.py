@@ -24,7 +24,7 @@ from rectifier.labels.space import LabelSpace
 from rectifier.training import image_files, train
 from rectifier.training import predict as prediction
 from rectifier.training.config import Config
-from rectifier.training.opening import open_for_training
+from rectifier.training.job import RunSpec, open_jobs
 from rectifier.training.predict import PredictionTable
 from rectifier.training.run.folder import Run
 
@@ -49,7 +49,7 @@ def short(data: str, **options: Any) -> Config:
 def trained_on_arrays(folder: Path, data: str) -> Trained:
     """Train on images in memory, and write those of test to files."""
     config = short(data)
-    part = open_for_training(config).data.part("test")
+    part = open_jobs([RunSpec("run", config, folder)])[0].data.part("test")
     assert isinstance(part.images, ImageArray)
     (folder / "images").mkdir(parents=True)
     files = [folder / "images" / f"{row:04d}.png" for row in range(len(part))]

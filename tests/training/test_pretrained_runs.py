@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from rectifier.data import open_data
 from rectifier.data.dataset import ImageData
+from rectifier.data.features import CachedFeatures
 from rectifier.methods import METHODS
 from rectifier.networks.pretrained import load_backbone
 from rectifier.training import head_stage, predict_images, resume, train
@@ -21,7 +23,8 @@ from rectifier.training.config import Config
 from rectifier.training.engine.course import Course
 from rectifier.training.engine.interrupt import Stopped
 from rectifier.training.heads import FeatureTable, merged, train_heads
-from rectifier.training.many import plan, train_missing
+from rectifier.training.job import RunSpec, open_jobs
+from rectifier.training.many import plan, train_missing, train_together
 from rectifier.training.predict import load_network
 from rectifier.training.run.folder import Run
 from rectifier.training.tuned import TunedNetwork, head_spec, saved_network
@@ -155,6 +158,53 @@ def test_compared_runs_train_side_by_side_as_they_do_alone(table: Path, tmp_path
         torch.testing.assert_close(
             one.predictions("test").logits, other.predictions("test").logits, atol=1e-4, rtol=1e-4
         )
+
+
+def test_runs_of_one_group_choose_their_epochs_by_their_own_rule_and_length(table: Path, tmp_path: Path) -> None:
+    base = config(table, epochs=4)
+    settings: list[dict[str, Any]] = [{}, {"select": "last"}, {"epochs": None}, {"method": "ce", "select": "argmax"}]
+    configs = [base.with_settings(own) if own.get("epochs", 1) else replace(base, epochs=None) for own in settings]
+    specs = [RunSpec(str(i), each, tmp_path / "together" / str(i)) for i, each in enumerate(configs)]
+    for number, run in enumerate(train_together(specs)):
+        alone = train(configs[number], tmp_path / str(number))
+        assert run.config == alone.config
+        for name, weight in alone.weights().items():
+            torch.testing.assert_close(run.weights()[name], weight, atol=1e-4, rtol=1e-3)
+
+
+def test_runs_share_data_only_where_they_need_the_same(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(*settings: dict[str, Any]) -> list[Any]:
+        folders = (tmp_path / str(number) for number in range(len(settings)))
+        return [
+            job.opened for job in open_jobs([RunSpec("run", config(table, **own), next(folders)) for own in settings])
+        ]
+
+    tuned = [{"tune": "last", "flip": flip} for flip in (True, False)]
+    mirrored, plain = opened(*tuned)
+    assert [mirrored.data.images.views, plain.data.images.views] == [2, 1]
+    features, pixels = opened({"method": "ce"}, {"method": "hog-knn"})
+    assert isinstance(features.data.images, CachedFeatures)
+    assert not isinstance(pixels.data.images, CachedFeatures)
+    capsys.readouterr()
+    first, *others = opened(*({"network": "auto", "method": m, "size": "72"} for m in ("ce", "crl", "focal")))
+    assert all(other is first for other in others)
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert said.count("Images: 72 x 72") == 1
+    assert [said.count(f"Recipe: {m} on") for m in ("ce", "crl", "focal")] == [1, 1, 1]
+
+
+def test_weights_of_another_network_are_refused_before_images_are_decoded(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(config(table), tmp_path / "run")
+    capsys.readouterr()
+    other = Config(str(table), network="resnet32", size="32", weights=str(run.path), accelerator="cpu")
+    with pytest.raises(ValueError, match="does not hold weights of resnet32: 1 of"):
+        train(other, tmp_path / "other")
+    assert "Decoding" not in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_stopped_run_resumes(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,10 @@ def test_photographs_get_a_pretrained_network_and_three_lines_say_so() -> None:
     assert (config.network, config.method, config.tune) == ("efficientnet-lite0", "logit-adjustment", "head")
     assert (config.size, config.optimizer, config.heads, config.select) == ("224x224", "adamw", 5, "argmax")
     assert is_on_features(config)
-    assert len(lines) == 2
-    assert "enlarged from 32 x 32" in lines[0]
-    assert all(part in lines[1] for part in ("logit-adjustment", "5 heads", f"{SHORT} or {LONG} epochs"))
+    assert len(lines) == 3
+    assert "ImageNet weights are installed" in lines[0]
+    assert "224 x 224 pixels, the size of the weights, enlarged from 32 x 32" in lines[1]
+    assert all(part in lines[2] for part in ("logit-adjustment", "5 heads", f"{SHORT} or {LONG} epochs"))
 
 
 def test_a_settled_config_stays_and_says_nothing() -> None:
@@ -127,6 +128,28 @@ def test_a_network_that_cannot_be_built_is_refused_before_anything_is_decoded() 
     made = ImageData("made", NoPixels(made.images.pixels), made.targets, SPACE, made.split)  # type: ignore[attr-defined]
     with pytest.raises(FileNotFoundError, match=r"absent\.pt"):
         settle(Config("made", weights="absent.pt", network="efficientnet-lite0"), made)
+
+
+def test_settings_that_heads_do_not_use_are_named() -> None:
+    asked = {"network": "efficientnet-lite0", "clip": 1.0, "patience": 3, "schedule": "step", "size": "64"}
+    *_, images, recipe_line, unused = settle(Config("made").with_settings(asked), data())[1]
+    assert "64 x 64 pixels, as asked (the weights' own size is 224 x 224)" in images
+    assert "logit-adjustment on efficientnet-lite0" in recipe_line  # a network with a name has a method
+    assert unused.startswith("Without effect on heads: clip, patience, schedule=step.")
+    assert len(settle(Config("made").with_settings({**asked, "tune": "last"}), data())[1]) == 2
+    assert len(settle(Config("made").with_settings({"network": "efficientnet-lite0"}), data())[1]) == 2
+
+
+@pytest.mark.parametrize(
+    "asked", [{"method": "ldam"}, {"network.classifier": "cosine"}, {"network.scale_learned": True}]
+)
+def test_several_heads_that_have_no_mean_are_refused_before_work(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="heads to be 1 for"):
+        settled(network="efficientnet-lite0", heads=5, **asked)
+
+
+def test_fine_tuning_has_small_batches_on_large_data() -> None:
+    assert settled(50_000, tune="last", network="efficientnet-lite0").batch_size == 128
 
 
 def test_large_data_gets_larger_batches_and_no_long_training() -> None:

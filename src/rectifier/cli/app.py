@@ -89,6 +89,13 @@ class _Verbs(_PlainFlags, TyperGroup):
                 raise
             _complain(imports.with_extra(error, f"rectifier {ctx.invoked_subcommand}"))
             raise typer.Exit(1) from None
+        except RuntimeError as error:
+            if ctx.params["traceback"] or "torchvision::" not in str(error):
+                raise
+            problem = ValueError(f"The torchvision that is installed is built for another torch: {error}.")
+            problem.add_note("Install both from the same source (https://pytorch.org), or uninstall torchvision.")
+            _complain(problem)
+            raise typer.Exit(1) from None
         except USER_ERRORS as error:
             # Closing the pipe, as `| head` does, is not an error of the user; the library ends quietly then.
             if ctx.params["traceback"] or isinstance(error, BrokenPipeError):

@@ -73,7 +73,7 @@ def write_features(data: ImageData, path: Path) -> None:
     """
     import numpy as np
 
-    from rectifier._base.files import replacing
+    from rectifier._base.files import replacing, saving
     from rectifier.data.dataset import PARTS
 
     images: Any = data.images
@@ -83,7 +83,7 @@ def write_features(data: ImageData, path: Path) -> None:
     arrays["features"] = images.gather(np.arange(len(data)))
     for view in range(1, images.views):
         arrays[f"features.view{view}"] = images.gather(data.indices("train").numpy(), view)
-    with replacing(path) as draft, draft.open("wb") as file:
+    with saving(path), replacing(path) as draft, draft.open("wb") as file:
         np.savez(file, **arrays)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rectifier.training.config import Config
 
 RUN_SETTINGS = (
-    *("data", "images", "data_root", "network", "weights", "tune", "size", "epochs", "batch_size", "lr"),
+    *("data", "images", "data_root", "network", "weights", "tune", "views", "size", "epochs", "batch_size", "lr"),
     *("devices", "nodes", "accelerator", "precision", "step"),
 )
 
@@ -109,7 +109,8 @@ def open_described(given: dict[str, Any], seed: int | None, settings: list[str] 
     from rectifier.data import sources
 
     options: dict[str, Any] = {"images": given["images"], "seed": seed, **parsed_settings(settings)}
-    for key, flag in {"spec": "--data", "root": "--data-root"}.items():
+    own = {name: f"--{name.replace('_', '-')}" for name in given if name != "images"}
+    for key, flag in {**own, "spec": "--data", "root": "--data-root"}.items():
         if key in options:
             raise ValueError(f"{key} is not an option of the reader. Give it as {flag}.")
     return sources.open_data(given["data"], root=given["data_root"], **options)

@@ -24,7 +24,7 @@ from rectifier.networks.mtct import mtct
 from rectifier.networks.network import Network
 from rectifier.networks.panda import panda
 from rectifier.networks.pretrained.efficientnet_lite import VARIANTS, efficientnet_lite
-from rectifier.networks.pretrained.libraries import LIBRARIES, library_network
+from rectifier.networks.pretrained.libraries import LIBRARIES, library_network, published_size
 from rectifier.networks.pretrained.loading import check_backbone, is_pretrained
 from rectifier.networks.pretrained.weights import weights_file
 from rectifier.networks.resnet import resnet, resnet50
@@ -125,8 +125,11 @@ def default_rate(name: str) -> float:
 
 
 def default_size(name: str) -> tuple[int, int]:
-    """Return height and width of the images in the network's publication."""
-    return NETWORKS[name].shape[:2] if name in NETWORKS else (224, 224)
+    """Return height and width of the images in the network's publication, or as the weights of a library say."""
+    library, colon, model = name.partition(":")
+    if name in NETWORKS or not colon:
+        return NETWORKS[name].shape[:2] if name in NETWORKS else (224, 224)
+    return published_size(library, model)
 
 
 def _check_name(name: str) -> None:

@@ -119,6 +119,8 @@ validation under argmax): it has learned nothing. Try a smaller learning rate (r
     """
     measured = {epoch: own for epoch, own in enumerate(scores_by_epoch, 1) if own is not None and own == own}
     constant, where = baselines.get(CONSTANT, 0.0), f"class-balanced accuracy on validation under {rule}"
+    if constant > 1 - _MARGIN:
+        return f"A constant answer reaches {_percent(constant)} on validation: it has too few classes to judge a model."
     learned = score > constant + _MARGIN
     one_answer = _epochs_with_one_answer(measured, constant) if learned else 0
     if learned:
@@ -137,14 +139,14 @@ def _against_constant(
     """Return sentences about a model that has learned nothing."""
     constant, hog = baselines.get(CONSTANT, 0.0), baselines.get(HOG, 0.0)
     better = [epoch for epoch in measured if measured[epoch] > constant + _MARGIN]
-    ever = "" if better or not measured else " after any epoch"
-    said = [
-        f"The model is no better than a constant answer{ever} ({_percent(score)} against {_percent(constant)} {where}):"
-        " it has learned nothing."
-    ]
+    ever, lesson = "" if better or not measured else " after any epoch", "it has learned nothing"
     if better:
         best = max(better, key=lambda epoch: measured[epoch])
-        said.append(f"It was better after epoch {best} ({_percent(measured[best])}).")
+        lesson = f"it was better after epoch {best} ({_percent(measured[best])}) and has lost that"
+    said = [
+        f"The model is no better than a constant answer{ever} ({_percent(score)} against {_percent(constant)} {where}):"
+        f" {lesson}."
+    ]
     if hog > constant + _MARGIN:
         said.append(f"{HOG} reaches {_percent(hog)}.")
     return said

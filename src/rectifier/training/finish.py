@@ -41,10 +41,14 @@ def finish(fabric: Fabric, jobs: Sequence[Job]) -> None:
     """Predict validation and test once, save the predictions, and score them."""
     found = [_predicted(fabric, job) for job in jobs]
     if fabric.is_global_zero:
-        for opened in {id(job.opened): job.opened for job in jobs if has_baselines(job)}.values():
-            scores = baseline_scores(opened.source)
+        for source in {id(job.opened.source): job.opened.source for job in jobs if has_baselines(job)}.values():
+            try:
+                scores = baseline_scores(source)
+            except (OSError, ValueError) as error:  # a trained run is worth more than its baselines
+                console.say(f"No baselines: {error}")
+                continue
             for job in jobs:
-                if job.opened is opened and has_baselines(job):
+                if job.opened.source is source and has_baselines(job):
                     job.run.save_baselines(scores)
         for job, scored in zip(jobs, _scored(jobs, found), strict=True):
             job.run.save_results(*scored)

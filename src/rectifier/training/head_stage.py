@@ -48,22 +48,24 @@ def train_first_heads(fabric: Fabric, jobs: Sequence[Job]) -> None:
             console.say(_kept(job, best, others))
 
 
-def train_new_heads(fabric: Fabric, job: Job, started_at: float) -> bool:
+def train_new_heads(fabric: Fabric, job: Job, started_at: float, ended_at: float) -> bool:
     """Train the heads of a tuned network anew, on the features that it gives now.
 
-    They take the place of its head if validation likes them at least as much as ``started_at``, its score before
-    fine-tuning. Say whether they do.
+    They take the place of its head if validation likes them at least as much as the network before fine-tuning
+    (``started_at``) and after its last epoch (``ended_at``). Say whether they do.
 
-    A head that is trained with the network fits features that it has learned by heart. New heads do not.
+    A head that is trained with the network fits features that it has learned by heart. New heads do not. The last epoch
+    has the same features as they and is not chosen, so the comparison is fair. That with the best epoch is not.
     """
     table, held_out = (_table(fabric, job, part, tuned=True) for part in ("train", "validation"))
     ((best, *_),) = _heads_of([job], table, held_out)
-    kept = best.score >= started_at - _ROUNDING
+    kept = best.score >= max(started_at, ended_at) - _ROUNDING
     if kept:
         _put(job, best.mean.weights)
     if fabric.is_global_zero:
-        number, before = check.amount(len(best.heads), "head"), f"{100 * started_at:.1f} % before fine-tuning"
-        said = f"{number} trained anew on tuned features, {100 * best.score:.1f} % on validation, {before}."
+        number = check.amount(len(best.heads), "head")
+        others = f"{100 * started_at:.1f} % before fine-tuning, {100 * ended_at:.1f} % after"
+        said = f"{number} trained anew on tuned features, {100 * best.score:.1f} % on validation, {others}."
         console.say(f"Kept: {said}" if kept else f"Not kept: {said}")
     return kept
 
@@ -112,8 +114,10 @@ def _heads_of(jobs: Sequence[Job], table: FeatureTable, held_out: FeatureTable) 
     banks = [bank for job in jobs for bank in _banks(job)]
     specs = [spec for bank in banks for spec in bank.specs]
     offsets = [_offsets(bank.job) for bank in banks for _ in bank.specs]
-    several = len(banks) > len(jobs)  # then validation chooses among lengths, not among epochs of one length
-    choose = "last" if several or jobs[0].config.select == "last" else "best"
+    number = {id(job): sum(bank.job is job for bank in banks) for job in jobs}
+    # Of several lengths validation chooses the length, of one length the epoch.
+    kept = ["last" if number[id(b.job)] > 1 or b.job.config.select == "last" else "best" for b in banks]
+    choose = [own for own, bank in zip(kept, banks, strict=True) for _ in bank.specs]
     with half_the_cores():
         trained = _train(table, held_out, specs, offsets, choose)
     scored = [_scored(bank, [next(trained) for _ in bank.specs], held_out) for bank in banks]
@@ -156,7 +160,9 @@ def _kept(job: Job, best: _Scored, others: Sequence[_Scored]) -> str:
     return f"Kept: {number} after {kept}, {100 * best.score:.1f} % on validation{corrected}{rest}."
 
 
-def _train(table: FeatureTable, held_out: FeatureTable, specs: list[Any], offsets: list[Tensor], choose: str) -> Any:
+def _train(
+    table: FeatureTable, held_out: FeatureTable, specs: list[Any], offsets: list[Tensor], choose: list[str]
+) -> Any:
     with Interrupt() as interrupt, console.progress() as display:
         task = display.add_task(f"training {check.amount(len(specs), 'head')}", total=None)
 

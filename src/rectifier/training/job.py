@@ -40,7 +40,7 @@ from rectifier.training.engine.devices import resolved_precision
 from rectifier.training.engine.options import Options
 from rectifier.training.engine.outputs import shard
 from rectifier.training.heads import FeatureHead
-from rectifier.training.opening import Opened, data_settings, open_for_training
+from rectifier.training.opening import Opened, data_settings, open_for_training, open_source, source_settings
 from rectifier.training.recipe import settle
 from rectifier.training.run.folder import Run
 from rectifier.training.tuned import TunedNetwork, head_spec
@@ -146,7 +146,9 @@ class Job:
         sampler = self.sampler(fabric.world_size, fabric.global_rank)
         if pixels is not None:
             return replace(self, network=network, loader=pixels.with_sampler(sampler, config.seed))
-        options = {"augment": self.augment, "drop_last": config.drop_last, "seed": config.seed}
+        on_heads = self.backbone is not None and config.tune == "head"  # heads read no batches of the loader
+        full = config.drop_last and not on_heads
+        options = {"augment": self.augment, "drop_last": full, "seed": config.seed}
         loader = self._loader(fabric, "train", sampler=sampler, **options)
         len(loader)  # plans an epoch, which fails here if it has no batch
         return replace(self, network=network, loader=loader)
@@ -222,14 +224,23 @@ def smoothed(objective: nn.Module, smoothing: float) -> nn.Module:
 
 
 def open_jobs(specs: Sequence[RunSpec]) -> list[Job]:
-    """Return the jobs of some runs. Data that runs share is opened once."""
+    """Return the jobs of some runs. Data that runs share is opened once, and what runs say alike is said once."""
+    sources: dict[str, ImageData] = {}
     opened: dict[str, Job] = {}
+    said: set[str] = set()
     jobs = []
     for spec in specs:
-        first = opened.get(key := data_settings(spec.config))
-        given = (open_for_training(spec.config),) if first is None else (first.opened, first.normalisation)
-        jobs.append(prepare(spec, *given))
-        opened.setdefault(key, jobs[-1])
+        key = source_settings(spec.config)
+        source = sources[key] if key in sources else sources.setdefault(key, open_source(spec.config))
+        settled, lines = settle(spec.config, source)
+        fresh = [line for line in lines if line not in said]
+        said.update(fresh)
+        if first := opened.get(key := data_settings(settled)):
+            console.say("\n".join(fresh)) if fresh else None
+            jobs.append(prepare(spec, first.opened, first.normalisation))
+        else:
+            jobs.append(prepare(spec, open_for_training(settled, source, fresh)))
+            opened[key] = jobs[-1]
     return jobs
 
 

@@ -13,6 +13,7 @@ from rectifier.methods import find_method
 from rectifier.training.config import AUTO, Config
 from rectifier.training.engine.devices import make_fabric, set_up
 from rectifier.training.engine.rate_range import RateCurve, find_rate
+from rectifier.training.head_stage import add_noise, train_first_heads
 from rectifier.training.job import RunSpec, engine_options, open_jobs
 from rectifier.training.stages import make_course
 
@@ -33,6 +34,9 @@ def find_rate_of(config: Config, **options: Any) -> RateCurve:
     with set_up(fabric, engine_options(config)), TemporaryDirectory() as folder:
         job = open_jobs([RunSpec("lr-find", config, Path(folder))])[0].ready(fabric)
         torch.manual_seed(job.seed(fabric))
+        if job.backbone is not None and job.config.tune != "head":  # what a run starts from
+            train_first_heads(fabric, [job])
+            add_noise(fabric, [job])
         course = make_course(fabric, job, held_out=[])
         parts = fabric, course.network, course.objective, course.loader, course.options
         return find_rate(*parts, mixing=course.mixing, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from rectifier.data.features import cached_features
 from rectifier.data.features import unreadable_images as unreadable_features
 from rectifier.data.sources import open_data
 from rectifier.data.store import build_store, is_store, unreadable_images
-from rectifier.networks.pretrained import Backbone, extractor, load_backbone
-from rectifier.networks.registry import default_size
+from rectifier.methods import needed_of_network
+from rectifier.networks.pretrained import Backbone, extractor, load_backbone, load_weights
+from rectifier.networks.registry import build_network, default_size
 from rectifier.training.config import Config
-from rectifier.training.recipe import is_on_features, settle
+from rectifier.training.recipe import is_on_features
 from rectifier.training.tuned import tune_of
 
 
@@ -24,29 +26,36 @@ from rectifier.training.tuned import tune_of
 class Opened:
     """The data of a run, ready for its loader: pixels, or what lies below the cut of a pretrained ``backbone``.
 
-    ``config`` is settled. ``source`` has the images as they come: in files, in memory or in a store.
+    ``source`` has the images as they come: in files, in memory or in a store.
     """
 
-    config: Config
     data: ImageData
     source: ImageData
     backbone: Backbone | None = None
 
 
-def open_for_training(config: Config) -> Opened:
-    """Open the data of a run, choose what the config leaves open, and decode images or compute features once."""
+def open_source(config: Config) -> ImageData:
+    """Open the images of a run as they come. Nothing is decoded."""
     source = _opened(config)
-    _check_parts(source)  # before decoding, which takes time
-    settled, lines = settle(config, source)
-    for line in lines:
-        console.say(line)
+    _check_parts(source)
+    _say([note for note in source.notes if " is not a label" in note])  # a column that may have been meant as one
+    return source
+
+
+def open_for_training(settled: Config, source: ImageData, lines: Sequence[str] = ()) -> Opened:
+    """Decode the images of a run, or compute their features, once. ``lines`` say what was chosen for it.
+
+    They are printed when network and weights are known to fit.
+    """
     if not is_on_features(settled):
-        opened = Opened(settled, _pixels(settled, source), source)
+        if settled.weights is not None:
+            _check_weights(settled, source)
+        _say(lines)
+        opened = Opened(_pixels(settled, source), source)
     else:
         backbone = load_backbone(settled.network, settled.weights, size=as_size(settled.size))
-        if settled.weights:
-            console.say(f"Weights of {settled.weights}: {backbone.fitted}.")
-        opened = Opened(settled, _below_the_cut(settled, source, backbone), source, backbone)
+        _say([*lines, *([f"Weights of {settled.weights}: {backbone.fitted}."] if settled.weights else [])])
+        opened = Opened(_below_the_cut(settled, source, backbone), source, backbone)
     if len(opened.data) < len(source):  # unreadable images are left out
         _check_parts(opened.data)
     return opened
@@ -82,13 +91,32 @@ def _pixels(config: Config, data: ImageData, interpolation: str = "bilinear") ->
     return data
 
 
+def _check_weights(config: Config, source: ImageData) -> None:
+    """Refuse weights of another network before anything is decoded."""
+    images = source.images
+    size = as_size(config.size) or (default_size(config.network) if isinstance(images, ImageFiles) else None)
+    shape = (*(size or images.shape[:2]), 3 if isinstance(images, ImageFiles) else images.shape[2])  # type: ignore[attr-defined]
+    options = needed_of_network(config.method, config.network_options)
+    network = build_network(config.network, source.space, shape, **options)
+    load_weights(network, str(config.weights), config.network)
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        console.say(line)
+
+
+def source_settings(config: Config) -> str:
+    """Return the settings that runs with the same images, labels and split have in common."""
+    named = (config.data, config.data_root, config.images, config.data_options)
+    return repr((*named, config.resplit, _split_seed(config)))
+
+
 def data_settings(config: Config) -> str:
-    """Return the settings that runs with the same data have in common."""
-    named = (config.data, config.data_root, config.images, config.data_options, config.resplit, _split_seed(config))
-    # Images are decoded to the size of the network.
-    pretrained = (config.weights, config.tune, config.views, config.accelerator)
-    recipe = (config.method, config.batch_size) if config.network == "auto" else ()
-    return repr((*named, config.size, config.fit, config.unreadable, config.network, *pretrained, *recipe))
+    """Return the settings that runs with the same pixels or features have in common. The config is settled."""
+    prepared = (config.size, config.fit, config.unreadable, config.network)  # the network's size, where none is given
+    pretrained = (config.weights, config.tune, config.views, config.accelerator, is_on_features(config))
+    return repr((source_settings(config), *prepared, *pretrained))
 
 
 def _split_seed(config: Config) -> int | None:
@@ -126,7 +154,8 @@ def _check_parts(data: ImageData) -> None:
     """Refuse data without labelled images in every part, or with a label of one class."""
     for part in PARTS:
         if not len(data.indices(part)):
-            remedy = "Add images, or set larger shares for validation and test, such as shares=0.6/0.2/0.2."
+            shares = "set larger shares for validation and test (--set shares=0.6/0.2/0.2)"
+            remedy = f"Add images, or {shares}." if len(data) > 4 else "Add images: a model needs more than these."
             raise ValueError(f"The {part} split of {data.name!r} has no images. {remedy}")
         if not bool((data.targets[data.indices(part)] >= 0).any()):
             raise ValueError(f"The {part} split of {data.name!r} has no labelled images.")

@@ -13,6 +13,7 @@ from rectifier.methods import find_method, whole_from
 from rectifier.networks.pretrained import check_backbone, is_pretrained
 from rectifier.networks.registry import check_available, default_rate, default_size
 from rectifier.training.config import AUTO, Config
+from rectifier.training.settings import SETTINGS
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
 SMALL = 16
@@ -28,9 +29,15 @@ HEAD_BATCHES = ((8_000, 128), (30_000, 256))
 LARGEST_BATCH = 512
 """Batches of heads: up to so many training images, so many in a batch; above all, the largest."""
 
+UNUSED = (
+    *("nesterov", "milestones", "decay", "clip", "accumulate", "drop_last", "padding", "flip", "augment", "rate_decay"),
+    *("freeze_norm", "ema", "validate_every", "patience", "precision", "batch_norm"),
+)
+"""Settings that change nothing where only heads are trained."""
+
 # Fine-tuning, which starts from a trained head.
 TUNED: dict[str, Any] = {"optimizer": "adamw", "freeze_norm": True, "ema": 0.98, "rate_decay": 0.7}
-TUNED_RATE, TUNED_EPOCHS = 1e-3, 10
+TUNED_RATE, TUNED_EPOCHS, TUNED_BATCH = 1e-3, 10, 128
 
 # Networks from scratch, with SGD: enough steps that small data does not end at chance.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2_000, 30, 200
@@ -39,7 +46,7 @@ ADAMW_RATE = 1e-3
 
 
 def settle(config: Config, data: ImageData) -> tuple[Config, list[str]]:
-    """Return the config with everything chosen that it leaves open, and up to three lines that say what and why.
+    """Return the config with everything chosen that it leaves open, and a few lines that say what and why.
 
     Settings that are given stay. A config that is settled stays as it is. ``data`` need not be decoded.
     """
@@ -52,11 +59,11 @@ def settle(config: Config, data: ImageData) -> tuple[Config, list[str]]:
     images = len(data.indices("train"))
     if not is_pretrained(network) or find_method(method).features is not None:
         settled = _from_scratch(chosen, images)
-        return settled, [] if config.network != AUTO else [*why, _words(settled, images)]
+        return settled, [] if config.network != AUTO else [*why, _words(settled, images, config)]
     settled = _on_pretrained(replace(chosen, tune=tune), images)
     if config == settled:
         return settled, []
-    return settled, [*why, *_shrunk(data, settled), _words(settled, images)]
+    return settled, [*why, *_shrunk(data, settled), _words(settled, images, config), *_unused(config, settled)]
 
 
 def is_on_features(config: Config) -> bool:
@@ -99,7 +106,7 @@ def _network(config: Config, data: ImageData) -> tuple[str, list[str]]:
         check_backbone(DEFAULT_BACKBONE)
     except ImportError as error:
         return "resnet32", [f"Network: resnet32 from scratch. A pretrained one is usually far better: {error}"]
-    return DEFAULT_BACKBONE, []
+    return DEFAULT_BACKBONE, [f"Network: {DEFAULT_BACKBONE}, because its ImageNet weights are installed."]
 
 
 def _select(config: Config, method: str) -> str:
@@ -115,12 +122,14 @@ def _on_pretrained(config: Config, images: int) -> Config:
     if not {"hidden", "branch", "classifier"} & set(options) and find_method(config.method).classifier is None:
         options = {**HEAD_OPTIONS, **options}
     cosine = options.get("classifier") == "cosine" or find_method(config.method).classifier == "cosine"
+    apart = "cosine classifiers" if cosine else "learned scales" if options.get("scale_learned") else ""
+    if apart and (config.heads or 1) > 1:
+        check.fail("heads", f"1 for {apart}, whose mean is no single head", config.heads)
     size = as_size(config.size) or default_size(config.network)
     filled = replace(config, network_options=options, size=f"{size[0]}x{size[1]}")
     batch = next((batch for most, batch in HEAD_BATCHES if images <= most), LARGEST_BATCH)
-    filled = _filled(
-        filled, {"batch_size": batch, "heads": 1 if cosine or options.get("scale_learned") else HEADS, **HEAD}
-    )
+    batch = TUNED_BATCH if config.tune != "head" else batch
+    filled = _filled(filled, {"batch_size": batch, "heads": 1 if apart else HEADS, **HEAD})
     mirrored = may_mirror(config.data) if config.flip is None else config.flip
     filled = _filled(filled, {"views": 2 if config.tune != "head" and mirrored else 1})
     if config.optimizer == "sgd":  # its rate is not AdamW's
@@ -160,17 +169,28 @@ def _filled(config: Config, values: dict[str, Any]) -> Config:
     return replace(config, **open_now)
 
 
-def _words(config: Config, images: int) -> str:
+def _words(config: Config, images: int, asked: Config) -> str:
     steps = -(-images // (config.batch_size or 1))
     heads = f"the mean of {config.heads} heads" if (config.heads or 1) > 1 else "one head"
     what = f", {heads} on its features" if config.tune == "head" else f", --tune {config.tune} from a trained head"
     what = what if is_pretrained(config.network) else ""
     rate = f"rate {config.lr:g}, " if config.lr else ""
     epochs = " or ".join(map(str, (config.epochs,) if config.epochs else lengths(config, images)))
+    best = " (it finds most rare classes on features)" if asked.method == AUTO and is_pretrained(config.network) else ""
+    number = f"{epochs} epoch" + ("" if epochs == "1" else "s")
     return (
-        f"Recipe: {config.method} on {config.network}{what}; {config.optimizer}, {rate}"
-        f"{epochs} epochs of {check.amount(steps, 'step')} for {images:,} training images."
+        f"Recipe: {config.method}{best} on {config.network}{what}; {config.optimizer}, {rate}"
+        f"{number} of {check.amount(steps, 'step')} for {check.amount(images, 'training image')}."
     )
+
+
+def _unused(asked: Config, settled: Config) -> list[str]:
+    """Name the settings that are given and change nothing, because only heads are trained."""
+    if settled.tune != "head":
+        return []
+    names = [name for name in UNUSED if getattr(asked, name) != SETTINGS[name].default]
+    names += ["schedule=step"] if asked.schedule == "step" else []
+    return [f"Without effect on heads: {', '.join(names)}. They are for --tune last and --tune all."] if names else []
 
 
 def _shrunk(data: ImageData, config: Config) -> list[str]:
@@ -181,7 +201,9 @@ def _shrunk(data: ImageData, config: Config) -> list[str]:
         return []
     where = f"{before[0]} x {before[1]}"
     verb = "shrunk from" if before[0] * before[1] > size[0] * size[1] else "enlarged from"
-    return [f"Images: {size[0]} x {size[1]} pixels, the size of the weights, {verb} {where} (the first image's)."]
+    own = default_size(config.network)
+    whose = "the size of the weights" if size == own else f"as asked (the weights' own size is {own[0]} x {own[1]})"
+    return [f"Images: {size[0]} x {size[1]} pixels, {whose}, {verb} {where} (the first image's)."]
 
 
 def _usual_size(data: ImageData) -> tuple[int, int] | None:

@@ -105,7 +105,9 @@ class Settings:
     noise: NonNegative | None = _optional(
         "Noise on the features of a pretrained network, as a share of the deviation within classes.", _RECIPE
     )
-    refit: Flag = _setting("After fine-tuning, train the heads anew; validation decides whether they stay.", True)
+    refit: Flag = _setting(
+        "After fine-tuning, train new heads, which stay if validation likes them no less than the others.", True
+    )
     smoothing: Momentum = _setting("Label smoothing.", 0.0)
 
     epochs: Count | None = _optional("Passes over the training images.", _RECIPE)

@@ -74,11 +74,11 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
 
 def _has_new_heads(fabric: Fabric, job: Job, course: Course) -> bool:
     """Train the heads anew on the features of the last epoch. If they stay, the network has its last weights."""
-    started_at = course.state.epochs[0]["validation"] if course.validation is not None else None
-    if started_at is None:  # the logits mean nothing before training is over
+    judged = [row["validation"] for row in course.state.epochs if row["validation"] is not None]
+    if course.validation is None or not judged:  # the logits mean nothing before training is over
         return False
     with course.average.in_place():
-        kept = train_new_heads(fabric, job, started_at)
+        kept = train_new_heads(fabric, job, judged[0], judged[-1])
         weights = {name: weight.clone() for name, weight in job.network.state_dict().items()}
     if kept:
         job.network.load_state_dict(weights)

@@ -23,7 +23,7 @@ from transformers import (
 from rectifier.networks.pretrained.backbone import Preprocessing
 from rectifier.networks.pretrained.huggingface import PooledOutput, read_preprocessing
 from rectifier.networks.pretrained.loading import load_backbone
-from rectifier.networks.registry import build_network
+from rectifier.networks.registry import build_network, default_size
 
 TRANSFORMER = {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
 PATCHES = {**TRANSFORMER, "image_size": 16, "patch_size": 8}
@@ -153,3 +153,15 @@ def test_folders_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         load_backbone(save(text, tmp_path / "text"))
     with pytest.raises(ValueError, match=r"does not accept images of 24 x 24 x 3"):
         load_backbone(save(transformer(), tmp_path / "images"), size=24)
+
+
+def test_the_size_is_known_before_the_model_is_loaded(tmp_path: Path) -> None:
+    assert default_size(save(transformer(), tmp_path)) == (16, 16)
+
+
+def test_damaged_weights_are_a_sentence(tmp_path: Path) -> None:
+    name = save(transformer(), tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(ValueError, match="Transformers cannot load"):
+        load_backbone(name)

@@ -277,3 +277,11 @@ def test_wrong_options_are_refused() -> None:
         extractor(lite(), ("lst",))
     with pytest.raises(TypeError, match="layers to be a list of names, but got 'last'"):
         extractor(lite(), "last")
+
+
+def test_the_key_tells_the_order_of_layers_and_the_activation_of_a_network() -> None:
+    one, other_order = (extractor(lite(), order).key for order in (LAYERS[:2], LAYERS[1::-1]))
+    assert one != other_order
+    made = sequence()
+    changed = replace(made, trunk=nn.Sequential(*[nn.Tanh() if isinstance(m, nn.ReLU) else m for m in made.trunk]))
+    assert extractor(made, engine="torch").key != extractor(changed, engine="torch").key

@@ -131,3 +131,19 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
         ValueError, match=r"a finished run, with weights.safetensors, but got a folder without that file"
     ):
         read_weights(tmp_path)
+
+
+def test_what_a_file_is_instead_of_weights_is_said(tmp_path: Path) -> None:
+    for content, words in ((b"", "it is empty"), (b"hello, world!\n", "it starts with the text 'hello, world'")):
+        (tmp_path / "weights.pt").write_bytes(content)
+        with pytest.raises(ValueError, match=words):
+            read_weights(tmp_path / "weights.pt")
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    state = network().state_dict()
+    name = next(name for name, tensor in state.items() if tensor.dim() == 4)
+    state[name][0] = torch.nan
+    torch.save(state, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match=f"finite numbers, but got others in {name}"):
+        load_weights(network(seed=1), tmp_path / "weights.pt")

@@ -143,7 +143,7 @@ def cached_features(
 
 def cache_folder(compute: Compute, fit: str) -> Path:
     """Return the folder of the features of one network."""
-    facts = (VERSION, compute.key, sorted(compute.layers.items()), tuple(compute.size), compute.interpolation, fit)
+    facts = (VERSION, compute.key, tuple(compute.layers.items()), tuple(compute.size), compute.interpolation, fit)
     return cache_home() / "features" / hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 

@@ -30,7 +30,7 @@ def build(transformers: Any, folder: Path, **options: Any) -> PooledOutput:
         model, found = transformers.AutoModel.from_pretrained(
             folder, local_files_only=True, output_loading_info=True, dtype=torch.float32, **options
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except Exception as error:  # whatever the readers of its many formats raise
         raise ValueError(f"Transformers cannot load {folder}: {str(error).partition(chr(10))[0]}") from error
     finally:
         logging.set_verbosity(verbosity)

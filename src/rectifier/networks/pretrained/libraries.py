@@ -140,6 +140,27 @@ def pretrained_trunk(
     return build(module, Path(name)), read_preprocessing(Path(name)), "see the folder's README.md"
 
 
+def published_size(library: str, name: str) -> tuple[int, int]:
+    """Return height and width of the images that the weights of a library were trained with."""
+    if library == "hf":
+        from rectifier.networks.pretrained.huggingface import read_preprocessing
+
+        return read_preprocessing(Path(name)).size
+    module = installed(library)
+    check_name(library, module, name)
+    if library == "timm":
+        known = module.get_pretrained_cfg(name)
+        return _size_of_timm(known.to_dict() if known else {})
+    weights = getattr(module.models.get_model_weights(name), "DEFAULT", None)
+    side = 224 if weights is None else weights.transforms().crop_size[0]
+    return side, side
+
+
+def _size_of_timm(known: dict[str, Any]) -> tuple[int, int]:
+    _, height, width = known.get("input_size", (3, 224, 224))
+    return height, width
+
+
 def _pretrained_timm(
     timm: Any, name: str, fetch: bool, size: tuple[int, int] | None
 ) -> tuple[nn.Module, Preprocessing, str]:
@@ -154,7 +175,7 @@ def _pretrained_timm(
         trunk = _from_timm(timm, name, 3, fetch, options)
     interpolation = known.get("interpolation", "bicubic")
     prepared = Preprocessing(
-        tuple(known.get("input_size", (3, 224, 224))[1:]),
+        _size_of_timm(known),
         tuple(known.get("mean", IMAGENET_MEAN)),
         tuple(known.get("std", IMAGENET_STD)),
         interpolation if interpolation in INTERPOLATIONS else "bicubic",

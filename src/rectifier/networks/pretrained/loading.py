@@ -75,7 +75,7 @@ def check_backbone(name: str, weights: Path | str | None = None) -> None:
         elif not Path(model).is_dir():
             check.no_file(model, "hf:FOLDER takes the local folder of a transformers model.")
     else:
-        check.raise_all([check.choice("backbone", name, NAMES, "rectifier.networks.pretrained.NAMES")])
+        check.raise_all([check.choice("the network", name, NAMES)])
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _efficientnet_lite(name: str, weights: Path | str | None) -> _Loaded:
     side, trunk = VARIANTS[name].size, EfficientNetLite(VARIANTS[name])
     prepared = Preprocessing((side, side), (packages.MEAN,) * 3, (packages.STD,) * 3, "bicubic")
     if weights is not None:
-        return _Loaded(trunk, prepared, "that of the file", *_from_file(trunk, weights, packages.our_name))
+        return _Loaded(trunk, prepared, "that of the file", *_from_file(trunk, weights, name, packages.our_name))
     fitted = packages.load_packaged(trunk, name)
     source = f"ImageNet weights of the package {packages.package(name)}"
     return _Loaded(trunk, prepared, packages.LICENCE, source, packages.SHA256[name], fitted)
@@ -101,12 +101,12 @@ def _efficientnet_lite(name: str, weights: Path | str | None) -> _Loaded:
 def _from_library(library: str, name: str, weights: Path | str | None, size: tuple[int, int] | None) -> _Loaded:
     trunk, prepared, licence = pretrained_trunk(library, name, weights is None, size)
     if weights is not None:
-        return _Loaded(trunk, prepared, "that of the file", *_from_file(trunk, weights))
+        return _Loaded(trunk, prepared, "that of the file", *_from_file(trunk, weights, f"{library}:{name}"))
     source = f"the folder {name}" if library == "hf" else f"weights of {library}"
     return _Loaded(trunk, prepared, licence, source, digest(trunk), "")
 
 
-def _from_file(trunk: nn.Module, weights: Path | str, rename: Rename | None = None) -> tuple[str, str, str]:
+def _from_file(trunk: nn.Module, weights: Path | str, name: str, rename: Rename | None = None) -> tuple[str, str, str]:
     """Load a file into the trunk. Return where the weights are from, their checksum, and what fitted."""
-    fitted = fit(trunk, read_weights(weights), str(weights), rename)
+    fitted = fit(trunk, read_weights(weights), str(weights), name, rename)
     return str(weights), sha256_of(weights_file(weights)), fitted

@@ -5,6 +5,7 @@ Writing the nodes takes a tenth of a second; the exporter traces the network fir
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from importlib.util import find_spec
@@ -35,8 +36,11 @@ def onnx_model(trunk: nn.Module, taps: Taps, size: tuple[int, int]) -> bytes:
 
 def _exported(taps: Taps, size: tuple[int, int]) -> bytes:
     pixels = torch.zeros(2, *size, 3, dtype=torch.uint8)  # a batch of one would be taken for a constant
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own
+        logger.setLevel(logging.ERROR)  # it misses a torchvision that no backbone needs
         program = torch.onnx.export(
             taps.eval(),
             (pixels,),
@@ -47,6 +51,7 @@ def _exported(taps: Taps, size: tuple[int, int]) -> bytes:
             external_data=False,
             verbose=False,
         )
+    logger.setLevel(level)
     content: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
     return content
 

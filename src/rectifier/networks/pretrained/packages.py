@@ -33,7 +33,7 @@ _OF_BLOCK = {
 def load_packaged(trunk: EfficientNetLite, name: str) -> str:
     """Load the weights of the installed package, and return what fitted."""
     file = packaged_file(name)
-    return fit(trunk, read_weights(file), str(file), our_name)
+    return fit(trunk, read_weights(file), str(file), name, our_name)
 
 
 def packaged_file(name: str) -> Path:

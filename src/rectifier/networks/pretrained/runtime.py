@@ -32,7 +32,7 @@ ENGINES = ("auto", "onnxruntime", "openvino", "openvino-bf16", "torch")
 
 CPU = torch.device("cpu")
 
-_VERSION = 1  # of what features mean; a higher one makes caches of features old
+_VERSION = 2  # of what features mean; a higher one makes caches of features old
 
 
 class Extractor:
@@ -44,7 +44,7 @@ class Extractor:
     """
 
     def __init__(self, backbone: Backbone, taps: Taps, name: str, engine: Engine, described: str) -> None:
-        self.key = _key(backbone, taps, engine.exact)
+        self.key = _key(backbone, taps, "" if engine.exact else f"{name}, bf16")
         self.layers: dict[str, tuple[int, ...]] = dict(taps.shapes)
         self.size = backbone.preprocessing.size
         self.interpolation = backbone.preprocessing.interpolation
@@ -151,10 +151,11 @@ def _with_torch(backbone: Backbone, taps: Taps, reason: str) -> tuple[str, Engin
     return "torch", _build("torch", backbone, taps), f"; {reason}"
 
 
-def _key(backbone: Backbone, taps: Taps, exact: bool) -> str:
+def _key(backbone: Backbone, taps: Taps, rounded: str) -> str:
     facts = {
-        **{"version": _VERSION, "name": backbone.name, "weights": digest(backbone.trunk)},
-        **{"layers": taps.shapes, "preprocessing": asdict(backbone.preprocessing)},
-        **({} if exact else {"precision": "bf16"}),
+        **{"version": _VERSION, "name": backbone.name},
+        **{"network": str(backbone.trunk), "weights": digest(backbone.trunk)},
+        **{"layers": list(taps.shapes.items()), "preprocessing": asdict(backbone.preprocessing)},
+        **({"precision": rounded} if rounded else {}),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

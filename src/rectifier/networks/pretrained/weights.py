@@ -29,7 +29,7 @@ _COUNTERS = "num_batches_tracked"  # no weights; old files lack them
 Rename = Callable[[str], str]
 
 
-def load_weights(network: nn.Module, path: Path | str) -> str:
+def load_weights(network: nn.Module, path: Path | str, name: str = "this network") -> str:
     """Load weights into a network from a file or from the folder of a run, and return what fitted.
 
     Tensors are matched by name and shape, also without the ``trunk.`` of our networks and without the prefixes that
@@ -42,7 +42,7 @@ def load_weights(network: nn.Module, path: Path | str) -> str:
     ...     print(load_weights(mlp([3], (20,)), f"{folder}/weights.pt"))
     2 of 4 tensors fitted, 5,376 weights; of another shape: head.classifier.weight, head.classifier.bias
     """
-    return fit(network, read_weights(path), str(path))
+    return fit(network, read_weights(path), str(path), name)
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -87,6 +87,13 @@ def _read(file: Path) -> Any:
 
 
 def _damaged(file: Path, reason: str) -> NoReturn:
+    with file.open("rb") as opened:
+        start = opened.read(12)
+    text = start.decode("ascii", "replace")
+    if not start:
+        reason = "it is empty"
+    elif text.isprintable() and not text.startswith("PK"):
+        reason = f"it starts with the text {text!r}"
     check.fail(str(file), "weights in safetensors or saved by torch", f"a damaged or other file ({reason})")
 
 
@@ -106,17 +113,20 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def fit(network: nn.Module, found: Mapping[str, Tensor], source: str, rename: Rename | None = None) -> str:
+def fit(network: nn.Module, found: Mapping[str, Tensor], source: str, name: str, rename: Rename | None = None) -> str:
     """Load those tensors that fit by name and shape, and return the sentence about all of them.
 
-    ``rename`` gives our name of a tensor of the file, where the file may be of another code. Too few is an error.
+    ``rename`` gives our name of a tensor of the file, where the file may be of another code. Too few is an error, and
+    so are weights that are no finite numbers.
     """
     own: dict[str, Tensor] = network.state_dict()
     match = max((_matched(own, found, one) for one in _spellings(rename)), key=lambda match: match.weights)
-    body = [tensor for name, tensor in own.items() if not name.startswith("head.classifier.") and counts(name)]
+    body = [tensor for one, tensor in own.items() if not one.startswith("head.classifier.") and counts(one)]
     if match.weights < ENOUGH * sum(tensor.numel() for tensor in body):
-        problem = f"{source} does not hold weights of this network: {match.sentence()}."
+        problem = f"{source} does not hold weights of {name}: {match.sentence()}."
         raise ValueError(f"{problem} Pass the weights of the same network, or name the network that they are of.")
+    if damaged := [one for one, tensor in match.fitted.items() if not bool(tensor.isfinite().all())]:
+        check.fail(f"all weights of {source}", "finite numbers", f"others in {_listed(damaged)}")
     network.load_state_dict(match.fitted, strict=False)
     return match.sentence()
 

@@ -11,7 +11,7 @@ from rectifier.training.heads.bank import Bank
 from rectifier.training.heads.prepared import Prepared
 from rectifier.training.heads.spec import FeatureTable
 
-_MOST_LOGITS = 2**22  # of a part of the validation samples
+_MOST_VALUES = 2**22  # of a layer, for a part of the validation samples
 
 
 class Judge:
@@ -25,7 +25,9 @@ class Judge:
     def __call__(self, bank: Bank, offsets: Tensor) -> Tensor:
         """Return the scores ``(H,)`` of all heads, with ``offsets`` ``(H, K)`` added to their logits."""
         heads, labels, columns_of = bank.heads, len(self.sizes), self.sizes * bank.heads
-        samples = max(1, _MOST_LOGITS // offsets.numel())
+        shape = bank.shape
+        widest = max(sum(self.sizes), shape.hidden, labels * shape.branch)
+        samples = max(1, _MOST_VALUES // (heads * widest))
         counted = torch.zeros(2, offsets.numel(), dtype=torch.int64, device=self.x.device)
         for x, targets in zip(self.x.split(samples), self.targets.split(samples), strict=True):
             logits = (bank(x[None]).logits + offsets).flatten(1)

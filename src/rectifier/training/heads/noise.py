@@ -7,6 +7,8 @@ from torch import Tensor
 
 from rectifier.labels import columns
 
+_ROWS = 4096  # in float64 at once
+
 
 def residuals(x: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Return ``(N, D)``: the features minus their least-squares fit from the classes of all labels together.
@@ -23,7 +25,9 @@ def residuals(x: Tensor, targets: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """
     design = indicators(targets, sizes).double()
     # Columns of several labels depend on each other. The pseudo-inverse takes the smallest of all equal fits.
-    fit = torch.linalg.pinv(design.T @ design, hermitian=True) @ (design.T @ x.double())
+    parts = zip(design.split(_ROWS), x.split(_ROWS), strict=True)
+    both = sum(own.T @ values.double() for own, values in parts)
+    fit = torch.linalg.pinv(design.T @ design, hermitian=True) @ both
     return x - _fitted(fit.to(x.dtype), targets, sizes)
 
 

@@ -30,7 +30,7 @@ def train_heads(
     *,
     validation: FeatureTable | None = None,
     offsets: Sequence[Tensor | None] | None = None,
-    choose: str = "last",
+    choose: str | Sequence[str] = "last",
     progress: Progress | None = None,
 ) -> list[TrainedHead]:
     """Train heads on cached features, many at once. Each is what it would be if trained alone.
@@ -45,6 +45,7 @@ def train_heads(
             adds nothing.
         choose: ``"last"`` keeps the last epoch, ``"best"`` the first with the best score. Then epochs before a method
             is complete (deferred weights) do not count, and a method whose decision is not by logits keeps the last.
+            A list has one for each spec.
         progress: Called with the number of epochs that are done and of all, over all heads.
 
     >>> from rectifier.labels.space import LabelSpace
@@ -55,7 +56,8 @@ def train_heads(
     ([1.0, 1.0, 1.0], [0, 0, 1, 1])
     """
     given = [None] * len(specs) if offsets is None else list(offsets)
-    _check(table, specs, validation, given, choose)
+    chosen = [choose] * len(specs) if isinstance(choose, str) else list(choose)
+    _check(table, specs, validation, given, chosen)
     data = Prepared(table)
     judge = None if validation is None else Judge(data, validation)
     found: dict[int, TrainedHead] = {}
@@ -70,8 +72,9 @@ def train_heads(
     devices = [table.x.device] if table.x.is_cuda else []
     with torch.random.fork_rng(devices):  # the mixing seeds PyTorch's own generator
         for together in grouped(specs, data):
-            training = _Training(together, [given[i] for i in together.positions], data, judge, choose)
-            found.update(zip(together.positions, training.run(epoch_over), strict=True))
+            own = together.positions
+            training = _Training(together, [given[i] for i in own], data, judge, [chosen[i] for i in own])
+            found.update(zip(own, training.run(epoch_over), strict=True))
     return [found[position] for position in range(len(specs))]
 
 
@@ -84,7 +87,7 @@ class _Training:
         offsets: Sequence[Tensor | None],
         data: Prepared,
         judge: Judge | None,
-        choose: str,
+        choose: Sequence[str],
     ) -> None:
         self.specs, self.data, self.judge = together.specs, data, judge
         self.bank, self.streams = Bank(self.specs, data), Streams(together.streams, data)
@@ -94,7 +97,8 @@ class _Training:
         self.optimiser = OPTIMISERS[self.specs[0].optimizer](self.bank.weights, self.specs, steps)
         nothing = data.rows.new_zeros(sum(data.table.space.sizes))
         self.offsets = torch.stack([nothing if own is None else own.to(nothing) for own in offsets])
-        self.choose = choose if judge is not None else "last"
+        self.choose = choose
+        self.by_score = torch.tensor([own == "best" for own in choose], device=self.offsets.device)
         self.losses, self.scores = data.rows.new_zeros(2, self.epochs, self.heads)
         self.best: dict[str, Tensor] = {}
 
@@ -106,8 +110,8 @@ class _Training:
             self._epoch(epoch)
             if self.judge is not None:
                 self.scores[epoch] = self.judge(self.bank, self.offsets)
-            if self.choose == "best":
-                better = (self.scores[epoch] > best) & (from_epoch <= epoch)
+            if "best" in self.choose:
+                better = (self.scores[epoch] > best) & (from_epoch <= epoch) & self.by_score
                 best, kept = torch.where(better, self.scores[epoch], best), torch.where(better, epoch + 1, kept)
                 self._remember(better)
             epoch_over(self.heads)
@@ -190,11 +194,13 @@ def _check(
     specs: Sequence[HeadSpec],
     validation: FeatureTable | None,
     offsets: Sequence[Tensor | None],
-    choose: str,
+    choose: Sequence[str],
 ) -> None:
-    check.raise_all([check.choice("choose", choose, ("last", "best"))])
-    if choose == "best" and validation is None:
-        check.fail("choose", "'last' without validation", repr(choose))
+    check.raise_all([check.choice("choose", own, ("last", "best")) for own in dict.fromkeys(choose)])
+    if "best" in choose and validation is None:
+        check.fail("choose", "'last' without validation", "'best'")
+    if len(choose) != len(specs):
+        check.fail("choose", f"one for each of the {len(specs)} specs", f"{len(choose)}")
     if len(offsets) != len(specs):
         check.fail("offsets", f"one for each of the {len(specs)} specs", f"{len(offsets)}")
     for own in offsets:
