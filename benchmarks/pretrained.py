@@ -177,16 +177,16 @@ def _table_lines(own: Found) -> list[str]:
 
 def _accuracy_lines(own: Found) -> list[str]:
     """Return the percent of every candidate, and the differences to the script in points with 95 % intervals."""
-    lines = ["## Class-balanced accuracy (%, higher is better)", "", "| | candidate | splits | mean | to ten lines |"]
-    lines.append("|---|---|---:|---:|---:|")
+    lines = ["## Class-balanced accuracy (%, higher is better)", "", "| | splits | mean | to ten lines |"]
+    lines.append("|---|---:|---:|---:|")
     for name, candidates in own["scores"].items():
         base = by_seed(candidates["ten lines"], "score")
-        lines.append(f"| {name} | ten lines | {len(base)} | {percent(estimate(base))} | |")
+        lines.append(f"| {name}, ten lines | {len(base)} | {percent(estimate(base))} | |")
         for candidate, rule in ((c, r) for c in candidates if c != "ten lines" for r in ("score", "argmax")):
             values = by_seed(candidates[candidate], rule)
             label = candidate if rule == "score" else f"{candidate}, argmax"
             gain = percent(difference(values, base), "+")
-            lines.append(f"| {name} | {label} | {len(values)} | {percent(estimate(values))} | {gain} |")
+            lines.append(f"| {name}, {label} | {len(values)} | {percent(estimate(values))} | {gain} |")
     return lines
 
 

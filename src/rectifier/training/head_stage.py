@@ -191,8 +191,12 @@ def _table(fabric: Fabric, job: Job, part: str, tuned: bool = False) -> FeatureT
     images = cast(CachedFeatures, data.images)
     views = images.views if part == "train" else 1
     rows = index.numpy()
-    found = [_vectors(fabric, images, rows, view, network, job) for view in range(views)]
-    x = found[0] if views == 1 else torch.stack(found)
+    x = _vectors(fabric, images, rows, 0, network, job)
+    if views > 1:
+        of_all = x.new_empty(views, *x.shape)
+        for view in range(views):
+            of_all[view] = x if view == 0 else _vectors(fabric, images, rows, view, network, job)
+        x = of_all
     return FeatureTable(x, data.targets[index].to(x.device), data.space)
 
 

@@ -146,9 +146,9 @@ class Job:
         sampler = self.sampler(fabric.world_size, fabric.global_rank)
         if pixels is not None:
             return replace(self, network=network, loader=pixels.with_sampler(sampler, config.seed))
-        on_heads = self.backbone is not None and config.tune == "head"  # heads read no batches of the loader
-        full = config.drop_last and not on_heads
-        options = {"augment": self.augment, "drop_last": full, "seed": config.seed}
+        options = {"augment": self.augment, "drop_last": config.drop_last, "seed": config.seed}
+        if self.backbone is not None and config.tune == "head":  # heads have batches of their own, and a copy of all
+            options |= {"drop_last": False, "mode": "streamed"}
         loader = self._loader(fabric, "train", sampler=sampler, **options)
         len(loader)  # plans an epoch, which fails here if it has no batch
         return replace(self, network=network, loader=loader)
@@ -175,7 +175,7 @@ class Job:
         normalise = None if self.reads_features else self.normalisation
         with console.quiet():
             made = Loader(self.data, part, size, device=fabric.device, normalise=normalise, **options)
-        if made.mode == "streamed" and part == "train":  # slower than from memory
+        if made.mode == "streamed" and part == "train" and "mode" not in options:  # slower than from memory
             console.say(made.description)
         return made
 

@@ -38,7 +38,7 @@ def open_source(config: Config) -> ImageData:
     """Open the images of a run as they come. Nothing is decoded."""
     source = _opened(config)
     _check_parts(source)
-    _say([note for note in source.notes if " is not a label" in note])  # a column that may have been meant as one
+    _say([note for note in source.notes if "label: " in note])  # columns that may have been meant otherwise
     return source
 
 
