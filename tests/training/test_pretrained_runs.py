@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rectifier import compare
 from rectifier.data import open_data
 from rectifier.data.dataset import ImageData
 from rectifier.data.features import CachedFeatures
 from rectifier.methods import METHODS
 from rectifier.networks.pretrained import load_backbone
+from rectifier.report.comparison.tables import write_tables
 from rectifier.training import head_stage, predict_images, resume, train
 from rectifier.training.config import Config
 from rectifier.training.engine.course import Course
@@ -256,6 +259,17 @@ def test_the_network_of_a_run_gives_its_logits(table: Path, tmp_path: Path) -> N
     run = train(config(table), tmp_path / "run")
     network = load_network(run)
     assert network.head.hidden.weight.shape[0] == 48  # two heads of 24 units are one of 48
+
+
+def test_a_comparison_shows_the_baselines(table: Path, tmp_path: Path) -> None:
+    base = replace(config(table, epochs=1), baselines=True)
+    runs = train_missing(plan(base, ["ce", "crl"], 2, tmp_path))
+    found = compare(runs)
+    (scores,) = {tuple(run.baselines["test"].items()) for run in runs if run.baselines}
+    assert {name: one["mean"] for name, one in found.reference.items()} == pytest.approx(dict(scores))
+    (markdown,) = (path for path in write_tables(found, tmp_path / "tables") if path.suffix == ".md")
+    for name, score in scores:
+        assert re.search(rf"\| {re.escape(name)} +\| +{100 * score:.1f}", markdown.read_text())
 
 
 def test_photographs_are_compared_with_baselines(table: Path, tmp_path: Path) -> None:

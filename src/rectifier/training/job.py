@@ -146,7 +146,7 @@ class Job:
         sampler = self.sampler(fabric.world_size, fabric.global_rank)
         if pixels is not None:
             return replace(self, network=network, loader=pixels.with_sampler(sampler, config.seed))
-        options = {"augment": self.augment, "drop_last": config.drop_last, "seed": config.seed}
+        options: dict[str, Any] = {"augment": self.augment, "drop_last": config.drop_last, "seed": config.seed}
         if self.backbone is not None and config.tune == "head":  # heads have batches of their own, and a copy of all
             options |= {"drop_last": False, "mode": "streamed"}
         loader = self._loader(fabric, "train", sampler=sampler, **options)

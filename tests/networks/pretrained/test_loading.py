@@ -58,7 +58,10 @@ def test_names() -> None:
         *(False, False, False),
     ]
     assert default_rate("efficientnet-lite0") == default_rate("timm:resnet18") == 0.01
-    with pytest.raises(ValueError, match=r"Expected the network to be one of .* got 'efficientnet-lite3'. Did you mean 'efficientnet-lite"):
+    with pytest.raises(
+        ValueError,
+        match=r"got 'efficientnet-lite3'. Did you mean 'efficientnet-lite",
+    ):
         check_backbone("efficientnet-lite3")
 
 

@@ -13,7 +13,7 @@ from rectifier.evaluation.metrics.catalogue import COMPARED_METRICS
 from rectifier.evaluation.rows import preferred_rule
 from rectifier.evaluation.scoring import COMPARED, PREFERRED, unused_prior
 from rectifier.report.comparison.groups import Entry, Group, check_comparable, form_groups, order, with_baseline_first
-from rectifier.report.comparison.statistics import Bin, Result, difference, estimate, mean_of
+from rectifier.report.comparison.statistics import Bin, Estimate, Result, difference, estimate, mean_of
 from rectifier.report.profile.counts import imbalance_of, worst_first
 from rectifier.training.run.folder import Run
 from rectifier.training.run.results import prior_note, rows
@@ -38,7 +38,8 @@ def _entry(run: Run) -> Entry:
     config, asked = run.config, run.asked.identity()
     settings, unused = config.identity(), prior_note(run) is not None
     chosen = frozenset(key for key, value in settings.items() if asked.get(key) != value) - {"method", "network"}
-    return Entry(str(run.path), settings, config.seed, config.resplit, run.data, rows(run), unused, chosen)
+    baselines = (run.baselines or {}).get("test", {})
+    return Entry(str(run.path), settings, config.seed, config.resplit, run.data, rows(run), unused, chosen, baselines)
 
 
 def compare_entries(entries: Iterable[Entry], baseline: str | None = None) -> ComparisonResult:
@@ -101,6 +102,16 @@ class ComparisonResult:
     def seeds(self) -> list[int]:
         return sorted({seed for group in self.groups for seed in group.runs})
 
+    @property
+    def reference(self) -> dict[str, Estimate]:
+        """The class-balanced accuracy on test of a constant answer and of HOG, by name, where runs have them."""
+        scores: dict[str, dict[str, float | None]] = {}
+        for group in self.groups:
+            for seed, run in group.runs.items():
+                for name, score in run.baselines.items():
+                    scores.setdefault(name, {}).setdefault(str(seed), score)
+        return {name: estimate(by_seed) for name, by_seed in scores.items()}
+
     def overall(self, rule: str, metric: str, part: str = "test") -> Result:
         """Return a metric over all labels; ``rarest`` is the mean recall of the rarest class of each label."""
         if metric != "rarest":
@@ -149,6 +160,7 @@ class ComparisonResult:
             "baseline": self.baseline,
             "groups": [group.facts() for group in self.groups],
             "labels": self.labels,
+            "reference": self.reference,
             "rules": {rule: self._rule_dict(rule) for rule in COMPARED},
         }
 

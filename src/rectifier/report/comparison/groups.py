@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rectifier._base import check
@@ -20,7 +20,7 @@ class Entry:
     ``settings`` is flat and identifies the run, except for seed and machine. ``resplit``: its seed drew the split of
     the data. ``data`` is the run's data.json, ``rows`` its metrics as a long table. ``unused_prior``: its rule prior
     adds nothing, because training already corrects for class frequencies. ``chosen``: the settings that the recipe
-    chose, which name no group.
+    chose, which name no group. ``baselines``: scores on test of models that know nothing of the run, by name.
     """
 
     folder: str
@@ -31,6 +31,7 @@ class Entry:
     rows: DataFrame
     unused_prior: bool = False
     chosen: frozenset[str] = frozenset()
+    baselines: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -156,6 +156,12 @@ def metric_table(comparison: ComparisonResult, metric: str) -> Table:
     return METRICS[metric].title, ["Group", *COMPARED], rows
 
 
+def reference_rows(comparison: ComparisonResult) -> Rows:
+    """Return the rows of a constant answer and of HOG, which no rule decides: their one value stands under argmax."""
+    nothing: Estimate = {"values": {}, "mean": None, "half_width": None}
+    return [([name], [found, *[nothing] * (len(COMPARED) - 1)]) for name, found in comparison.reference.items()]
+
+
 def halves_table(comparison: ComparisonResult, rule: str) -> Table:
     """Return the gains of every group in both halves of the labels; no row if there is one label or group."""
     halves = dict(zip(HALVES, comparison.halves(rule), strict=False))
@@ -209,6 +215,7 @@ def _text_tables(comparison: ComparisonResult) -> Iterator[_TextTable]:
     tables: list[Table] = []
     for metric in COMPARED_METRICS:
         caption, heads, rows = metric_table(comparison, metric)
+        rows += reference_rows(comparison) if metric == BALANCED else []
         if any(cell["mean"] is not None for _, cells in rows for cell in cells):
             tables.append((f"{caption} under each decision rule", heads, rows))
     tables += [table for rule in COMPARED if (table := halves_table(comparison, rule))[2]]

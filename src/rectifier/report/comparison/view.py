@@ -32,7 +32,8 @@ def view(comparison: ComparisonResult, *, width: int = 80, every: bool = False, 
     sections = [[*_header(comparison)]]
     for metric in _SHOWN:
         caption, heads, rows = tables.metric_table(comparison, metric)
-        sections.append(_grid(caption, heads, rows[: len(comparison.groups)]))
+        own = rows[: len(comparison.groups)] + (tables.reference_rows(comparison) if metric == BALANCED else [])
+        sections.append(_grid(caption, heads, own))
     if comparison.others:
         sections += [_differences(comparison, metric) for metric in _DIFFERENCES]
     else:
