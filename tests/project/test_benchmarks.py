@@ -206,7 +206,7 @@ def test_a_run_is_scored_as_the_script_and_trained_once(tmp_path: Path) -> None:
 def test_tables_of_the_accuracy_name_the_paired_difference() -> None:
     scores = {name: {str(s): {"score": x + s / 100, "argmax": x} for s in range(2)} for name, x in GIVEN.items()}
     own = {"scores": {"photos": scores}, "hardware": "a machine", "commit": "abc", "command": "python"}
-    assert "| photos | default | 2 | 60.5 ± 6.4 | +10.0 ± 0.0 |" in pretrained.as_markdown({"accuracy": own})
+    assert "| photos, default | 2 | 60.5 ± 6.4 | +10.0 ± 0.0 |" in pretrained.as_markdown({"accuracy": own})
     assert percent({"mean": None, "half_width": None}) == "?"
 
 

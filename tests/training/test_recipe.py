@@ -12,7 +12,7 @@ from rectifier.data.dataset import ImageArray, ImageData
 from rectifier.labels import LabelSpace
 from rectifier.training import recipe
 from rectifier.training.config import Config
-from rectifier.training.recipe import LONG, SHORT, is_on_features, lengths, settle
+from rectifier.training.recipe import HEAD_EPOCHS, head_epochs, is_on_features, settle
 
 SPACE = LabelSpace.from_names({"kind": ["a", "b"]})
 
@@ -34,7 +34,7 @@ def test_photographs_get_a_pretrained_network_and_three_lines_say_so() -> None:
     assert len(lines) == 3
     assert "ImageNet weights are installed" in lines[0]
     assert "224 x 224 pixels, the size of the weights, enlarged from 32 x 32" in lines[1]
-    assert all(part in lines[2] for part in ("logit-adjustment", "5 heads", f"{SHORT} or {LONG} epochs"))
+    assert all(part in lines[2] for part in ("logit-adjustment", "5 heads", f"{HEAD_EPOCHS} epochs"))
 
 
 def test_a_settled_config_stays_and_says_nothing() -> None:
@@ -152,8 +152,9 @@ def test_fine_tuning_has_small_batches_on_large_data() -> None:
     assert settled(50_000, tune="last", network="efficientnet-lite0").batch_size == 128
 
 
-def test_large_data_gets_larger_batches_and_no_long_training() -> None:
+def test_large_data_gets_larger_batches_and_fewer_epochs() -> None:
     assert [settled(images).batch_size for images in (100, 8000, 8001, 50_000)] == [128, 128, 256, 512]
-    assert [lengths(settled(images), images) for images in (1000, 10_000, 60_000)] == [(15, 50), (15, 37), (15,)]
-    assert lengths(settled(epochs=9), 100) == (9,)
-    assert lengths(settled(tune="last", epochs=9), 100) == (15, 50)  # those of the first heads
+    assert [settled(images).epochs for images in (100, 30_000, 30_001)] == [30, 30, 15]
+    assert settled(epochs=9).epochs == 9
+    tuned = settled(tune="last", epochs=9)
+    assert (tuned.epochs, head_epochs(tuned, 100)) == (9, 30)  # of fine-tuning, and of the heads before it

@@ -21,7 +21,7 @@ from rectifier.training.heads import FeatureTable, HeadSpec, TrainedHead, merged
 from rectifier.training.heads.noise import residuals
 from rectifier.training.job import Job
 from rectifier.training.opening import features_of
-from rectifier.training.recipe import lengths
+from rectifier.training.recipe import head_epochs
 from rectifier.training.run.curves import Curves
 from rectifier.training.tuned import TunedNetwork, features_above, head_from, head_spec
 
@@ -41,31 +41,32 @@ def train_first_heads(fabric: Fabric, jobs: Sequence[Job]) -> None:
     The curves of a job are the means over its heads.
     """
     table, held_out = (_table(fabric, jobs[0], part) for part in ("train", "validation"))
-    for job, (best, *others) in zip(jobs, _heads_of(jobs, table, held_out), strict=True):
-        _put(job, best.mean.weights)
+    for job, found in zip(jobs, _heads_of(jobs, table, held_out), strict=True):
+        _put(job, found.mean.weights)
         if fabric.is_global_zero:
-            _record(job, best.heads)
-            console.say(_kept(job, best, others))
+            _record(job, found.heads)
+            console.say(_kept(job, found))
 
 
 def train_new_heads(fabric: Fabric, job: Job, started_at: float, ended_at: float) -> bool:
-    """Train the heads of a tuned network anew, on the features that it gives now.
+    """Retrain the heads of a tuned network on the features that it gives now.
 
-    They take the place of its head if validation likes them at least as much as the network before fine-tuning
+    They replace its head if they score at least as well on validation as the network before fine-tuning
     (``started_at``) and after its last epoch (``ended_at``). Say whether they do.
 
-    A head that is trained with the network fits features that it has learned by heart. New heads do not. The last epoch
-    has the same features as they and is not chosen, so the comparison is fair. That with the best epoch is not.
+    A head that is trained with the network fits features that the network has memorised. New heads do not. They are
+    compared with the last epoch, which has the same features and is not chosen. The best epoch is chosen, so its score
+    is too good.
     """
     table, held_out = (_table(fabric, job, part, tuned=True) for part in ("train", "validation"))
-    ((best, *_),) = _heads_of([job], table, held_out)
-    kept = best.score >= max(started_at, ended_at) - _ROUNDING
+    (found,) = _heads_of([job], table, held_out)
+    kept = found.score >= max(started_at, ended_at) - _ROUNDING
     if kept:
-        _put(job, best.mean.weights)
+        _put(job, found.mean.weights)
     if fabric.is_global_zero:
-        number = check.amount(len(best.heads), "head")
+        number = check.amount(len(found.heads), "head")
         others = f"{100 * started_at:.1f} % before fine-tuning, {100 * ended_at:.1f} % after"
-        said = f"{number} trained anew on tuned features, {100 * best.score:.1f} % on validation, {others}."
+        said = f"{number} retrained on tuned features, {100 * found.score:.1f} % on validation, {others}."
         console.say(f"Kept: {said}" if kept else f"Not kept: {said}")
     return kept
 
@@ -93,35 +94,30 @@ def half_the_cores() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _Bank(NamedTuple):
-    """The heads of a job that are trained for one number of epochs. Their mean decides."""
+class _Heads(NamedTuple):
+    """The trained heads of a job, their mean, which decides, and its validation score."""
 
-    job: Job
-    specs: list[HeadSpec]
-
-
-class _Scored(NamedTuple):
-    """The trained heads of a bank, their mean, and its validation score."""
-
-    job: Job
     heads: list[TrainedHead]
     mean: TrainedHead
     score: float
 
 
-def _heads_of(jobs: Sequence[Job], table: FeatureTable, held_out: FeatureTable) -> list[list[_Scored]]:
-    """Train the heads of some jobs on one table. Return the banks of each job, the best first."""
-    banks = [bank for job in jobs for bank in _banks(job)]
-    specs = [spec for bank in banks for spec in bank.specs]
-    offsets = [_offsets(bank.job) for bank in banks for _ in bank.specs]
-    number = {id(job): sum(bank.job is job for bank in banks) for job in jobs}
-    # Of several lengths validation chooses the length, of one length the epoch.
-    kept = ["last" if number[id(b.job)] > 1 or b.job.config.select == "last" else "best" for b in banks]
-    choose = [own for own, bank in zip(kept, banks, strict=True) for _ in bank.specs]
+def _heads_of(jobs: Sequence[Job], table: FeatureTable, held_out: FeatureTable) -> list[_Heads]:
+    """Train the heads of some jobs on one table, all of them together."""
+    specs = [_specs(job) for job in jobs]
+    offsets = [_offsets(job) for job in jobs]
+    # After fine-tuning, heads are judged against its last epoch, so theirs is not chosen either.
+    choose = ["best" if job.config.tune == "head" and job.config.select != "last" else "last" for job in jobs]
     with half_the_cores():
-        trained = _train(table, held_out, specs, offsets, choose)
-    scored = [_scored(bank, [next(trained) for _ in bank.specs], held_out) for bank in banks]
-    return [sorted((one for one in scored if one.job is job), key=lambda one: -one.score) for job in jobs]
+        trained = _train(
+            table,
+            held_out,
+            [spec for own in specs for spec in own],
+            [rule for rule, own in zip(offsets, specs, strict=True) for _ in own],
+            [chosen for chosen, own in zip(choose, specs, strict=True) for _ in own],
+        )
+    heads = [[next(trained) for _ in own] for own in specs]
+    return [_scored(own, rule, held_out) for own, rule in zip(heads, offsets, strict=True)]
 
 
 def _put(job: Job, weights: Mapping[str, Tensor]) -> None:
@@ -131,33 +127,26 @@ def _put(job: Job, weights: Mapping[str, Tensor]) -> None:
     made.head.dropout.p = float(job.config.network_options.get("dropout", 0.0))
 
 
-def _banks(job: Job) -> list[_Bank]:
-    """Return one bank for each number of epochs to try."""
+def _specs(job: Job) -> list[HeadSpec]:
+    """Return the heads of a job, which differ in their seeds."""
     config = job.config
-    tried = lengths(config, len(job.data.indices("train")))
-    seeds = [config.seed * _SEEDS + head for head in range(config.heads or 1)]
-    return [_Bank(job, [head_spec(config, seed, length) for seed in seeds]) for length in tried]
+    epochs = head_epochs(config, len(job.data.indices("train")))
+    return [head_spec(config, config.seed * _SEEDS + head, epochs) for head in range(config.heads or 1)]
 
 
-def _scored(bank: _Bank, heads: list[TrainedHead], held_out: FeatureTable) -> _Scored:
+def _scored(heads: list[TrainedHead], rule: Tensor, held_out: FeatureTable) -> _Heads:
     mean = merged(heads)
-    logits = mean.logits(held_out.first_view) + _offsets(bank.job).to(held_out.x.device)
-    score = class_balanced_accuracy(logits, held_out.targets, held_out.space)
-    return _Scored(bank.job, heads, mean, float(score))
+    logits = mean.logits(held_out.first_view) + rule.to(held_out.x.device)
+    return _Heads(heads, mean, float(class_balanced_accuracy(logits, held_out.targets, held_out.space)))
 
 
-def _kept(job: Job, best: _Scored, others: Sequence[_Scored]) -> str:
+def _kept(job: Job, found: _Heads) -> str:
     """Say which epoch is kept, and why."""
-    rule, number = job.config.select, check.amount(len(best.heads), "head")
-    if others or rule == "last":
-        kept = f"{best.heads[0].spec.epochs} epochs"
-        rest = "".join(f", {100 * one.score:.1f} % after {one.heads[0].spec.epochs}" for one in others)
-    else:
-        first, *_, last = sorted([best.heads[0].epoch, *(head.epoch for head in best.heads)])
-        kept = f"epoch {first}" if first == last else f"epochs {first} to {last}"
-        kept, rest = f"{kept} of {best.heads[0].spec.epochs}", ""
+    rule, number, total = job.config.select, check.amount(len(found.heads), "head"), found.heads[0].spec.epochs
+    first, *_, last = sorted([found.heads[0].epoch, *(head.epoch for head in found.heads)])
+    epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
     corrected = f" under {rule}" if rule != "last" else ""
-    return f"Kept: {number} after {kept}, {100 * best.score:.1f} % on validation{corrected}{rest}."
+    return f"Kept: {number} after {epochs} of {total}, {100 * found.score:.1f} % on validation{corrected}."
 
 
 def _train(

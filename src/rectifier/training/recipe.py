@@ -20,14 +20,13 @@ SMALL = 16
 """Images with a shorter side are too small for networks that were trained on photographs."""
 
 # Heads on cached features. Chosen on validation of fashion products, CelebA and CIFAR-100-LT: see results.
-HEAD: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.1, "noise": 1.0}
-HEAD_OPTIONS: dict[str, Any] = {"hidden": 512, "dropout": 0.5}
+HEAD: dict[str, Any] = {"optimizer": "adamw", "lr": 2e-3, "weight_decay": 0.1, "noise": 1.0}
+HEAD_OPTIONS: dict[str, Any] = {"hidden": 256, "dropout": 0.5}
 HEADS = 5
-SHORT, LONG, LONG_STEPS = 15, 50, 1_500
-"""Epochs of heads: few for labels that are soon learned by heart, more for many classes, if that is not many steps."""
 HEAD_BATCHES = ((8_000, 128), (30_000, 256))
+"""Batches of heads: up to so many training images, so many in a batch."""
 LARGEST_BATCH = 512
-"""Batches of heads: up to so many training images, so many in a batch; above all, the largest."""
+HEAD_EPOCHS, FEWER_EPOCHS = 30, 15  # fewer for more images than those of HEAD_BATCHES
 
 UNUSED = (
     *("nesterov", "milestones", "decay", "clip", "accumulate", "drop_last", "padding", "flip", "augment", "rate_decay"),
@@ -71,18 +70,16 @@ def is_on_features(config: Config) -> bool:
     return is_pretrained(config.network) and find_method(config.method).features is None
 
 
-def lengths(config: Config, images: int) -> tuple[int, ...]:
-    """Return the numbers of epochs that heads are trained for. Validation chooses among several.
+def head_epochs(config: Config, images: int) -> int:
+    """Return how many epochs heads are trained for, alone or before fine-tuning.
 
-    >>> config, _ = Config("labels.csv", batch_size=128), None
-    >>> lengths(config, 1200), lengths(config, 100_000), lengths(Config("labels.csv", epochs=7), 1200)
-    ((15, 50), (15,), (7,))
+    >>> config = Config("labels.csv")
+    >>> head_epochs(config, 1200), head_epochs(config, 100_000), head_epochs(Config("labels.csv", epochs=7), 1200)
+    (30, 15, 7)
     """
     if config.epochs and config.tune in (AUTO, "head"):
-        return (config.epochs,)
-    steps = max(1, -(-images // (config.batch_size or LARGEST_BATCH)))
-    long = min(LONG, LONG_STEPS // steps)
-    return tuple(sorted({enough(config, SHORT), enough(config, max(SHORT, long if long > 1.5 * SHORT else 0))}))
+        return config.epochs
+    return enough(config, HEAD_EPOCHS if images <= HEAD_BATCHES[-1][0] else FEWER_EPOCHS)
 
 
 def may_train_heads(config: Config) -> bool:
@@ -134,11 +131,10 @@ def _on_pretrained(config: Config, images: int) -> Config:
     filled = _filled(filled, {"views": 2 if config.tune != "head" and mirrored else 1})
     if config.optimizer == "sgd":  # its rate is not AdamW's
         filled = replace(filled, lr=config.lr or default_rate(config.network))
-    if config.tune != "head":
-        filled = replace(filled, lr=config.lr or (TUNED_RATE if filled.optimizer == "adamw" else 0.002))
-        filled = _filled(filled, TUNED)
-        filled = _filled(filled, {"epochs": enough(filled, TUNED_EPOCHS)})
-    return filled
+    if config.tune == "head":
+        return _filled(filled, {"epochs": head_epochs(filled, images)})
+    filled = replace(filled, lr=config.lr or (TUNED_RATE if filled.optimizer == "adamw" else 0.002))
+    return _filled(filled, {**TUNED, "epochs": enough(filled, TUNED_EPOCHS)})
 
 
 def _from_scratch(config: Config, images: int) -> Config:
@@ -175,12 +171,11 @@ def _words(config: Config, images: int, asked: Config) -> str:
     what = f", {heads} on its features" if config.tune == "head" else f", --tune {config.tune} from a trained head"
     what = what if is_pretrained(config.network) else ""
     rate = f"rate {config.lr:g}, " if config.lr else ""
-    epochs = " or ".join(map(str, (config.epochs,) if config.epochs else lengths(config, images)))
     best = " (it finds most rare classes on features)" if asked.method == AUTO and is_pretrained(config.network) else ""
-    number = f"{epochs} epoch" + ("" if epochs == "1" else "s")
+    length = f"{check.amount(config.epochs or 0, 'epoch')} of {check.amount(steps, 'step')}"
     return (
         f"Recipe: {config.method}{best} on {config.network}{what}; {config.optimizer}, {rate}"
-        f"{number} of {check.amount(steps, 'step')} for {check.amount(images, 'training image')}."
+        f"{length} for {check.amount(images, 'training image')}."
     )
 
 

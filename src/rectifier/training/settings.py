@@ -106,7 +106,7 @@ class Settings:
         "Noise on the features of a pretrained network, as a share of the deviation within classes.", _RECIPE
     )
     refit: Flag = _setting(
-        "After fine-tuning, train new heads, which stay if validation likes them no less than the others.", True
+        "After fine-tuning, retrain the heads. They are kept if they score at least as well on validation.", True
     )
     smoothing: Momentum = _setting("Label smoothing.", 0.0)
 

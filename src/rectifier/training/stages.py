@@ -73,7 +73,7 @@ def train_networks(fabric: Fabric, jobs: Sequence[Job], profile: bool = False) -
 
 
 def _has_new_heads(fabric: Fabric, job: Job, course: Course) -> bool:
-    """Train the heads anew on the features of the last epoch. If they stay, the network has its last weights."""
+    """Retrain the heads on the features of the last epoch. If they stay, the network has its last weights."""
     judged = [row["validation"] for row in course.state.epochs if row["validation"] is not None]
     if course.validation is None or not judged:  # the logits mean nothing before training is over
         return False

@@ -19,6 +19,7 @@ from rectifier.networks.pretrained import Backbone, load_backbone
 from rectifier.training.config import Config
 from rectifier.training.engine.modes import evaluating
 from rectifier.training.heads import FeatureHead, HeadSpec
+from rectifier.training.recipe import HEAD
 from rectifier.training.run.folder import Run
 
 SPEC_OPTIONS = ("hidden", "branch", "classifier", "scale", "scale_learned", "init", "dropout")
@@ -92,7 +93,7 @@ def head_spec(config: Config, seed: int, epochs: int = 1) -> HeadSpec:
         order_seed=config.seed,
         epochs=epochs,
         batch_size=config.batch_size or 128,
-        lr=config.lr if config.tune == "head" and config.lr else 1e-3,
+        lr=config.lr if config.tune == "head" and config.lr else HEAD["lr"],
         optimizer=config.optimizer if config.tune == "head" else "adamw",
         momentum=config.momentum,
         weight_decay=config.weight_decay or 0.0,
