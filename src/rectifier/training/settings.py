@@ -114,7 +114,7 @@ class Settings:
     batch_size: Count | None = _optional("Images per batch, over all devices together.", _RECIPE)
     seed: Seed = _setting("Seed of weights, sample order and augmentation.", 0, identity=False)
     optimizer: Choice = _setting("Optimizer. auto: what the recipe takes.", choices="auto sgd adamw")
-    lr: Positive | None = _optional("Learning rate.", "the network's, divided by the root of the number of labels")
+    lr: Positive | None = _optional("Learning rate.", "chosen by the network and the number of labels")
     momentum: Momentum = _setting("Momentum of SGD.", 0.9)
     nesterov: Flag = _setting("Use Nesterov momentum in SGD.", False)
     weight_decay: NonNegative | None = _optional("Weight decay of all weights.", _RECIPE)
