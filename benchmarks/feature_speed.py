@@ -103,7 +103,8 @@ def from_files(data: ImageData, rounds: int) -> dict[str, Any]:
     if not isinstance(data.images, ImageFiles):
         raise TypeError("Expected data with image files.")
     files, network = data.images, OriginalNetwork()
-    compute = extractor(load_backbone(NETWORK), device="cpu")
+    backbone = load_backbone(NETWORK).with_penultimate()
+    compute = extractor(backbone, backbone.layers, device="cpu")  # as training does
     candidates: dict[str, Run] = {
         "plain": lambda number: plain_features(network, files.select(np.arange(number))),
         "ours": lambda number: our_features(data.select(range(number)), compute),

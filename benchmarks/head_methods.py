@@ -2,7 +2,7 @@
 
     python benchmarks/head_methods.py --data-root DIR [--seeds 10] [--datasets ...] [--methods ...] [--heads ...]
 
-Features are the last layer of EfficientNet-Lite0 at 224 px. A seed draws the sample, the split (the
+Features are the last and the penultimate layer of EfficientNet-Lite0 at 224 px. A seed draws the sample, the split (the
 training images, for CIFAR-100) and the first weights. All heads of one shape on one split train in one call. Validation
 chooses the weight decay, for every method from the same values, under the rule that test is decided by: the log prior
 is taken off the logits of methods that do not correct for class frequencies themselves, and the others use argmax.
@@ -199,7 +199,8 @@ def cell(rows: Mapping[str, Mapping[str, Scores]], name: str, key: str) -> str:
 
 def measured(given: Any, found: Found) -> Iterator[None]:
     """Fill ``found`` with what it lacks, seed by seed, and stop after each call for a record."""
-    compute = extractor(load_backbone("efficientnet-lite0"))
+    backbone = load_backbone("efficientnet-lite0").with_penultimate()
+    compute = extractor(backbone, backbone.layers)
     for seed in range(given.seeds):
         for dataset in given.datasets:
             todo = {head: lacking(found, dataset, head, rows_of(head, given.methods), seed) for head in given.heads}

@@ -32,9 +32,10 @@ EXPERIMENT = Experiment(
     title="CelebA on a pretrained network: its head, its last stage, the whole network",
     source="Not in the paper, which trains DeepID2 from scratch",
     about=(
-        "EfficientNet-Lite0 starts with ImageNet weights and is trained by the defaults of `rectifier train`: five"
-        " heads on frozen features; from them the last stage; or all of the network, on images of 128 pixels. The first"
-        " row has runs of `celeba` and `readings-celeba`. CRL has eta 0.1, which is not chosen here."
+        "EfficientNet-Lite0 starts with ImageNet weights. Trained are five heads of 512 units on its frozen last layer;"
+        " from them the last stage; or all of the network, on images of 128 pixels. `rectifier train` has changed since:"
+        " it reads the last two layers, with 256 units and twice the rate. The first row has runs of `celeba` and"
+        " `readings-celeba`. CRL has eta 0.1, which is not chosen here."
     ),
     show=views.table(),
     settings={"data": "celeba", "tensorboard": False, "features": False, "baselines": False},

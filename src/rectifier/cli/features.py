@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 )
 def features(
     network: str = Option("efficientnet-lite0", help="Pretrained network. See: rectifier list networks."),
-    layers: str = Option("last", help="Layers, with commas between: last, penultimate. Or maps alone."),
+    layers: str | None = Option(
+        None,
+        help="Layers, with commas between: last, penultimate. Or maps alone.",
+        show_default="those that training reads",
+    ),
     out: Path | None = Option(None, metavar="FILE", help="Also write the features and labels to an .npz file."),
     accelerator: str = Option("auto", help=SETTINGS["accelerator"].help),
     engine: str = Option("auto", help="What runs the network on a CPU: auto, onnxruntime, openvino or torch."),
@@ -42,7 +46,8 @@ def features(
     if out is not None:
         _check_out(out)
     opened = open_described(given, seed, settings)
-    compute = make_compute(network, given["weights"], size, listed(layers), accelerator, engine)
+    wanted = None if layers is None else listed(layers)
+    compute = make_compute(network, given["weights"], size, wanted, accelerator, engine)
     options = {key: given[key] for key in ("views", "fit", "unreadable") if given[key]}
     found = cached_features(opened, compute, **options)
     images: Any = found.images
@@ -56,12 +61,18 @@ def features(
 
 
 def make_compute(
-    network: str, weights: str | None, size: tuple[int, int] | None, layers: list[str], accelerator: str, engine: str
+    network: str,
+    weights: str | None,
+    size: tuple[int, int] | None,
+    layers: list[str] | None,
+    accelerator: str,
+    engine: str,
 ) -> Compute:
-    """Build what computes the features."""
+    """Build what computes the features. Without ``layers``, they are those that training reads."""
     from rectifier.networks.pretrained import extractor, load_backbone
 
-    return extractor(load_backbone(network, weights, size=size), layers, device=accelerator, engine=engine)
+    backbone = load_backbone(network, weights, size=size)
+    return extractor(backbone, layers or backbone.with_penultimate().layers, device=accelerator, engine=engine)
 
 
 def write_features(data: ImageData, path: Path) -> None:

@@ -53,7 +53,7 @@ def open_for_training(settled: Config, source: ImageData, lines: Sequence[str] =
         _say(lines)
         opened = Opened(_pixels(settled, source), source)
     else:
-        backbone = load_backbone(settled.network, settled.weights, size=as_size(settled.size))
+        backbone = load_backbone(settled.network, settled.weights, size=as_size(settled.size)).with_penultimate()
         _say([*lines, *([f"Weights of {settled.weights}: {backbone.fitted}."] if settled.weights else [])])
         opened = Opened(_below_the_cut(settled, source, backbone), source, backbone)
     if len(opened.data) < len(source):  # unreadable images are left out
@@ -61,9 +61,11 @@ def open_for_training(settled: Config, source: ImageData, lines: Sequence[str] =
     return opened
 
 
-def features_of(config: Config, source: ImageData, backbone: Backbone, layer: str = "last") -> ImageData:
+def features_of(
+    config: Config, source: ImageData, backbone: Backbone, layers: Sequence[str] | None = None
+) -> ImageData:
     """Compute the features of all images once, into the cache."""
-    compute = extractor(backbone, (layer,), device="cpu" if config.accelerator == "cpu" else "auto")
+    compute = extractor(backbone, layers or backbone.layers, device="cpu" if config.accelerator == "cpu" else "auto")
     return cached_features(source, compute, views=config.views or 1, fit=config.fit, unreadable=config.unreadable)
 
 
@@ -71,7 +73,7 @@ def _below_the_cut(config: Config, source: ImageData, backbone: Backbone) -> Ima
     cut = tune_of(backbone, config.tune)
     if cut == "all":
         return _pixels(config, source, backbone.preprocessing.interpolation)
-    return features_of(config, source, backbone, "last" if cut == "head" else "maps")
+    return features_of(config, source, backbone, None if cut == "head" else ("maps",))
 
 
 def _pixels(config: Config, data: ImageData, interpolation: str = "bilinear") -> ImageData:

@@ -213,11 +213,13 @@ def _pretrained_logits(
 ) -> Iterator[Tensor]:
     """Yield the logits of a pretrained network: its features by the fastest engine of this machine, then its head."""
     backbone, head = pretrained
-    compute = extractor(backbone, device=fabric.device.type)
+    compute = extractor(backbone, backbone.layers, device=fabric.device.type)
     head = head.to(fabric.device)
     for start in range(0, len(files), batch_size):
         pixels = files.gather(np.arange(start, min(start + batch_size, len(files))))
-        output = head(torch.from_numpy(compute(pixels)["last"]).to(fabric.device))
+        found = compute(pixels)
+        features = np.concatenate([found[layer] for layer in backbone.layers], 1)
+        output = head(torch.from_numpy(features).to(fabric.device))
         yield output.logits if decision is None else decision(output.features)
 
 
@@ -226,7 +228,7 @@ def load_network(run: Run) -> nn.Module:
     config = run.config
     if is_on_features(config):
         backbone, head = saved_network(run)
-        return WholeNetwork(backbone.trunk, head)
+        return WholeNetwork(backbone.features, head)
     network = network_of(config, run.space, run.data["shape"])
     network = network.double() if config.precision == "64" else network
     network.load_state_dict(run.weights())

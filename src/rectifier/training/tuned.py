@@ -128,7 +128,7 @@ def saved_network(run: Run) -> tuple[Backbone, FeatureHead]:
     """Return backbone and head of a run on a pretrained network, both with the weights of the run."""
     config = run.config
     size = as_size(config.size)
-    backbone = load_backbone(config.network, run.path, size=size)
+    backbone = load_backbone(config.network, run.path, size=size).with_penultimate()
     state = {n.removeprefix("head."): w for n, w in run.weights().items() if n.startswith("head.")}
     return backbone, head_from(state, run.space)
 

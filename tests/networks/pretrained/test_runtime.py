@@ -80,7 +80,7 @@ def plainly(backbone: Backbone, given: NDArray[np.uint8]) -> dict[str, NDArray[n
     with torch.no_grad():
         found = {"last": backbone.trunk(images)}
         if backbone.steps:
-            below, _ = backbone.steps.split(backbone.steps.before_last_layer())
+            below = nn.Sequential(*backbone.steps.modules[: backbone.steps.before_last_layer()])
             found |= {"penultimate": below(images).mean((2, 3)), "maps": backbone.cut("last")[0](images)}
     return {layer: values.numpy() for layer, values in found.items()}
 

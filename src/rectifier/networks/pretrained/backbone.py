@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from rectifier._base import check
-from rectifier.networks.pretrained.steps import Steps, find_steps, groups, last_groups
+from rectifier.networks.pretrained.steps import Steps, WithInput, find_steps, groups, last_groups
 
 TUNES = ("head", "last", "all")
 """What can be trained: only what follows the features, also the last stage, or everything."""
@@ -50,7 +51,8 @@ def _divides(std: Sequence[float], mean: Sequence[float]) -> bool:
 class Backbone:
     """A trunk that maps prepared images ``(N, 3, H, W)`` to features ``(N, width)``, and what is known of its weights.
 
-    ``fitted`` is the sentence that says which tensors of a file were used.
+    ``fitted`` is the sentence that says which tensors of a file were used. ``layers`` are those that the features
+    consist of: the last one, or also the penultimate one (see ``with_penultimate``).
     """
 
     name: str
@@ -61,9 +63,36 @@ class Backbone:
     weights: str  # where they come from, in words
     sha256: str  # of the file, or of the weights where there is not one file
     fitted: str = ""
+    layers: tuple[str, ...] = ("last",)
+
+    def with_penultimate(self) -> Backbone:
+        """Return the backbone with the penultimate layer, averaged over positions, after the last one in its features.
+
+        It is less specific to the classes that the weights were trained for. A network that does not run as a plain
+        sequence stays as it is.
+        """
+        steps = self.steps
+        if steps is None or not 0 < steps.before_last_stage() <= steps.before_last_layer():
+            return self
+        width = self.width + steps.channels_before_last_layer()
+        return replace(self, width=width, layers=("last", "penultimate"))
+
+    @property
+    def features(self) -> nn.Module:
+        """The function from prepared images to features. It shares its weights with the trunk."""
+        return self.trunk if len(self.layers) == 1 else nn.Sequential(*self._to_features)
+
+    @property
+    def _to_features(self) -> tuple[nn.Module, ...]:
+        """The steps from images to features."""
+        modules = cast(Steps, self.steps).modules
+        if len(self.layers) == 1:
+            return modules
+        place = cast(Steps, self.steps).before_last_layer()
+        return *modules[:place], WithInput(*modules[place:])
 
     def cut(self, tune: str) -> tuple[nn.Module, nn.Module]:
-        """Return what stays frozen and what is trained: ``above(below(images))`` equals ``trunk(images)``.
+        """Return what stays frozen and what is trained: ``above(below(images))`` equals ``features(images)``.
 
         ``head`` cuts at the features, ``last`` before the last stage, ``all`` at the images. The parts share their
         weights with the trunk: to train ``above`` is to train the trunk. A network that does not run as a plain
@@ -72,10 +101,11 @@ class Backbone:
         """
         _check_tune(tune)
         if tune == "head":
-            return self.trunk, nn.Identity()
+            return self.features, nn.Identity()
         if tune == "all" or self.steps is None:
-            return nn.Identity(), self.trunk
-        return self.steps.split(self.steps.before_last_stage())
+            return nn.Identity(), self.features
+        place = self.steps.before_last_stage()
+        return nn.Sequential(*self._to_features[:place]), nn.Sequential(*self._to_features[place:])
 
     def trainable(self, tune: str) -> list[nn.Parameter]:
         """Return the parameters of the trunk that are trained with this ``tune``."""

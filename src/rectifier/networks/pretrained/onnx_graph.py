@@ -65,7 +65,7 @@ def _written(taps: Taps, size: tuple[int, int]) -> bytes:
         # padding are added after it is subtracted.
         values.append(graph.step(values[-1], step, taps.std if number == 0 else None))
     for layer, place in taps.places.items():
-        if layer in taps.averaged:
+        if layer == "penultimate":
             graph.node("Flatten", graph.node("GlobalAveragePool", values[place]), name=layer)
         else:
             graph.node("Identity", values[place], name=layer)

@@ -24,10 +24,6 @@ class Steps:
     modules: tuple[nn.Module, ...]
     shapes: tuple[tuple[int, ...], ...]
 
-    def split(self, place: int) -> tuple[nn.Sequential, nn.Sequential]:
-        """Return the steps before a place and those from there on."""
-        return nn.Sequential(*self.modules[:place]), nn.Sequential(*self.modules[place:])
-
     def before_last_stage(self) -> int:
         """Return the place of the cut before the last stage: after the step that gives the smallest maps.
 
@@ -46,11 +42,33 @@ class Steps:
         layers = (any(one.dim() > 1 for one in module.parameters()) for module in self.modules)
         return max((place for place, layer in enumerate(layers) if layer), default=0)
 
+    def channels_before_last_layer(self) -> int:
+        """Return the number of values that the input of the last layer has at each position."""
+        shape = self.shapes[self.before_last_layer() - 1]
+        return shape[-1] if len(shape) == 3 and channels_last(shape) else shape[0]
+
     def stages(self) -> list[list[nn.Parameter]]:
         """Return the parameters of each stage: neighbouring steps whose outputs have one shape."""
         numbered = groupby(zip(self.shapes, self.modules, strict=True), key=lambda pair: pair[0])
         stages = ([p for _, module in members for p in module.parameters()] for _, members in numbered)
         return [stage for stage in stages if stage]
+
+
+class WithInput(nn.Sequential):
+    """Steps that append their input, averaged over positions, to their output ``(N, D)``."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        output = values
+        for step in self:
+            output = step(output)
+        return torch.cat([output, over_positions(values)], 1)
+
+
+def over_positions(values: Tensor) -> Tensor:
+    """Return the mean of maps over their positions, ``(N, C)``. Vectors stay."""
+    if values.dim() != 4:
+        return values
+    return values.mean((1, 2) if channels_last(tuple(values.shape[1:])) else (2, 3))
 
 
 def find_steps(trunk: nn.Module, sample: Tensor) -> Steps | None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rectifier._base import check
 from rectifier.networks.pretrained.backbone import Backbone
-from rectifier.networks.pretrained.steps import channels_last
+from rectifier.networks.pretrained.steps import over_positions
 
 LAYERS = ("last", "penultimate", "maps")
 """The features; the input of the last layer, averaged over positions; the maps before the last stage."""
@@ -18,8 +18,8 @@ LAYERS = ("last", "penultimate", "maps")
 class Taps(nn.Module):
     """Map uint8 pixels ``(N, H, W, 3)`` to the wanted layers of a backbone, in the order in which they are wanted.
 
-    ``shapes`` holds the shape of each layer for one image, ``places`` the number of steps below it, ``averaged`` the
-    axes over which a layer is a mean. A network that does not run as a sequence has only the layer ``last``.
+    ``shapes`` holds the shape of each layer for one image, ``places`` the number of steps below it. A network that does
+    not run as a sequence has only the layer ``last``.
     """
 
     mean: Tensor
@@ -36,10 +36,8 @@ class Taps(nn.Module):
             found |= {"penultimate": steps.before_last_layer(), "maps": steps.before_last_stage()}
         self.places = {layer: found[layer] for layer in layers}
         self.shapes = {layer: shapes[place] for layer, place in self.places.items()}
-        self.averaged: dict[str, tuple[int, int]] = {}
-        if len(shape := self.shapes.get("penultimate", ())) == 3:
-            self.averaged["penultimate"] = (1, 2) if channels_last(shape) else (2, 3)
-            self.shapes["penultimate"] = shape[2:] if channels_last(shape) else shape[:1]
+        if steps and "penultimate" in layers:
+            self.shapes["penultimate"] = (steps.channels_before_last_layer(),)
         modules = steps.modules if steps else (backbone.trunk,)
         self.steps = nn.ModuleList(modules[: max(self.places.values())])
         # In units of pixels, so that pixels need no division by 255 of their own.
@@ -51,8 +49,8 @@ class Taps(nn.Module):
         values = [((pixels.float() - self.mean) / self.std).permute(0, 3, 1, 2)]
         for step in self.steps:
             values.append(step(values[-1]))
-        tapped = ((values[place], self.averaged.get(layer)) for layer, place in self.places.items())
-        return tuple(value.mean(axes) if axes else value for value, axes in tapped)
+        tapped = ((layer, values[place]) for layer, place in self.places.items())
+        return tuple(over_positions(value) if layer == "penultimate" else value for layer, value in tapped)
 
 
 def _check_layers(name: str, layers: Sequence[str], known: Sequence[str]) -> None:
