@@ -33,7 +33,7 @@ EXPERIMENT = Experiment(
     source="Not in the paper, which trains DeepID2 from scratch",
     about=(
         "EfficientNet-Lite0 starts with ImageNet weights. Trained are five heads of 512 units on its frozen last layer;"
-        " from them the last stage; or all of the network, on images of 128 pixels. `rectifier train` has changed since:"
+        " from them the last stage; or all of the network, on images of 128 pixels. `rectifier train` now differs:"
         " it reads the last two layers, with 256 units and twice the rate. The first row has runs of `celeba` and"
         " `readings-celeba`. CRL has eta 0.1, which is not chosen here."
     ),

@@ -68,6 +68,32 @@ def test_a_cut_network_is_the_whole_network(kind: str, tune: str) -> None:
         torch.testing.assert_close(above(below(given)), made.trunk(given), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("tune", ["head", "last", "all"])
+@pytest.mark.parametrize("kind", BACKBONES)
+def test_the_penultimate_layer_follows_the_last_one(kind: str, tune: str) -> None:
+    """The features are both layers, wherever the network is cut, and its weights and stages are those that it had."""
+    plain = BACKBONES[kind]()
+    made = plain.with_penultimate()
+    given = torch.randn(3, 3, *made.preprocessing.size)
+    below, above = made.cut(tune)
+    with torch.no_grad():
+        features, last = above(below(given)), plain.trunk(given)
+        torch.testing.assert_close(features[:, : plain.width], last, atol=1e-6, rtol=0)
+        torch.testing.assert_close(made.features(given), features, atol=1e-6, rtol=0)
+    assert features.shape == (3, made.width)
+    assert made.trunk is plain.trunk
+    assert [len(stage) for stage in made.stages()] == [len(stage) for stage in plain.stages()]
+    if kind == "tokens":  # no sequence of steps
+        assert made is plain
+    else:
+        steps = made.steps.modules[: made.steps.before_last_layer()] if made.steps else ()
+        with torch.no_grad():
+            penultimate = nn.Sequential(*steps)(given)
+        expected = penultimate.mean((2, 3)) if penultimate.dim() == 4 else penultimate
+        torch.testing.assert_close(features[:, plain.width :], expected, atol=1e-6, rtol=0)
+        assert made.width == {"lite": 1280 + 320, "residual": 5 + 6}[kind]
+
+
 @pytest.mark.parametrize("kind", BACKBONES)
 def test_stages_hold_every_parameter_once(kind: str) -> None:
     made = BACKBONES[kind]()
