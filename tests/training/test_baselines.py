@@ -245,8 +245,8 @@ def test_the_advice_fits_the_network_and_the_curve() -> None:
     assert str(said(0.58, RISING, hog=0.9)).endswith(
         "Try more epochs (--epochs), or a pretrained network (--network auto)."
     )
-    assert str(said(0.58, PEAK, hog=0.9, pretrained=True)).endswith("Try fine-tuning (--tune last).")
-    nothing = str(said(0.5, [0.5] * 30, pretrained=True))
+    assert str(said(0.58, PEAK, hog=0.9, tune="head")).endswith("Try fine-tuning (--tune last).")
+    nothing = str(said(0.5, [0.5] * 30, tune="head"))
     assert nothing.endswith("Try a smaller learning rate (rectifier lr-find suggests one).")
 
 
@@ -254,7 +254,7 @@ def test_every_verdict_advises_something() -> None:
     draw = random.Random(0)
     for _ in range(300):
         scores = [draw.choice([None, 0.5, draw.random()]) for _ in range(draw.randrange(30))]
-        found = said(draw.random(), scores, hog=draw.random(), pretrained=draw.random() < 0.5)
+        found = said(draw.random(), scores, hog=draw.random(), tune=draw.choice([None, "head", "last"]))
         assert found is None or (" Try " in found and not found.endswith("Try ."))
 
 

@@ -21,7 +21,7 @@ from rectifier.data.features import CachedFeatures
 from rectifier.methods import METHODS
 from rectifier.networks.pretrained import load_backbone
 from rectifier.report.comparison.tables import write_tables
-from rectifier.training import head_stage, predict_images, resume, train
+from rectifier.training import head_stage, opening, predict_images, resume, train
 from rectifier.training.config import Config
 from rectifier.training.engine.course import Course
 from rectifier.training.engine.interrupt import Stopped
@@ -29,6 +29,7 @@ from rectifier.training.heads import FeatureTable, merged, train_heads
 from rectifier.training.job import RunSpec, open_jobs
 from rectifier.training.many import plan, train_missing, train_together
 from rectifier.training.predict import load_network
+from rectifier.training.recipe import HEAD_EPOCHS
 from rectifier.training.run.folder import Run
 from rectifier.training.tuned import TunedNetwork, head_spec, saved_network
 
@@ -285,3 +286,26 @@ def test_the_kept_epoch_and_rule_are_said(table: Path, tmp_path: Path, capsys: p
     said = capsys.readouterr().err.replace("\n", " ")
     score = 100 * (run.rules["validation"]["argmax"] or 0.0)
     assert re.search(rf"Kept: 2 heads after epochs? \d( to \d)? of 3, {score:.1f} % on validation under argmax", said)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"network.hidden": -3}, {"network.init": "foo"}, {"method": "crl-instance-relative", "network.hidden": 0}],
+)
+def test_a_head_that_cannot_be_trained_is_refused_first(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(opening, "cached_features", lambda *_, **__: pytest.fail("images were decoded"))
+    with pytest.raises(ValueError, match=r"hidden|init"):
+        train(config(table, **asked), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_fine_tuning_starts_from_the_head_that_is_trained_alone(table: Path, tmp_path: Path) -> None:
+    settings = {"batch_size": 12, "views": 1, "precision": "32", "lr": None}
+    alone = train(config(table, **settings, epochs=HEAD_EPOCHS), tmp_path / "head")
+    tuned = train(config(table, **settings, tune="last", epochs=1), tmp_path / "last")
+    started = tuned.history()[0]
+    assert started["epoch"] == 0
+    assert started["validation"] == pytest.approx(alone.rules["validation"]["argmax"], abs=0.03)  # maps are float16
+    assert len(compare([alone.path, tuned.path]).as_dict()["groups"]) == 2

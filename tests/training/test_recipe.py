@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rectifier.labels import LabelSpace
 from rectifier.training import recipe
 from rectifier.training.config import Config
 from rectifier.training.recipe import HEAD_EPOCHS, head_epochs, is_on_features, settle
+from rectifier.training.run.folder import Run
 
 SPACE = LabelSpace.from_names({"kind": ["a", "b"]})
 
@@ -138,6 +140,20 @@ def test_settings_that_heads_do_not_use_are_named() -> None:
     assert unused.startswith("Without effect on heads: clip, patience, schedule=step.")
     assert len(settle(Config("made").with_settings({**asked, "tune": "last"}), data())[1]) == 2
     assert len(settle(Config("made").with_settings({"network": "efficientnet-lite0"}), data())[1]) == 2
+
+
+@pytest.mark.parametrize(("tune", "named"), [("head", True), ("last", True), ("all", False)])
+def test_augmentation_of_images_that_are_not_read_again_is_named(tune: str, named: bool) -> None:
+    lines = settle(Config("made").with_settings({"augment": "trivial", "tune": tune}), data())[1]
+    assert ("Without effect on cached features: augment. Use --tune all." in lines) == named
+
+
+def test_a_run_as_weights_brings_its_network(tmp_path: Path) -> None:
+    Run.create(tmp_path / "run", Config("made", network="efficientnet-lite1", method="ce"))
+    (tmp_path / "run" / "weights.safetensors").write_bytes(b"")
+    config, lines = settle(Config("made", weights=str(tmp_path / "run")), data())
+    assert config.network == "efficientnet-lite1"
+    assert lines[0] == f"Network: efficientnet-lite1, that of the run {tmp_path / 'run'}."
 
 
 @pytest.mark.parametrize(

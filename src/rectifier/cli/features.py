@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Option
 
+from rectifier._base import console
 from rectifier.cli.options import ReaderSeed, ReaderSet, open_described, verb
 from rectifier.training.settings import SETTINGS
 
@@ -31,7 +32,9 @@ def features(
     ),
     out: Path | None = Option(None, metavar="FILE", help="Also write the features and labels to an .npz file."),
     accelerator: str = Option("auto", help=SETTINGS["accelerator"].help),
-    engine: str = Option("auto", help="What runs the network on a CPU: auto, onnxruntime, openvino or torch."),
+    engine: str = Option(
+        "auto", help="What runs the network on a CPU: auto, onnxruntime, openvino, openvino-bf16 or torch."
+    ),
     seed: ReaderSeed = None,
     settings: ReaderSet = None,
     **given: Any,
@@ -48,7 +51,7 @@ def features(
     opened = open_described(given, seed, settings)
     wanted = None if layers is None else listed(layers)
     compute = make_compute(network, given["weights"], size, wanted, accelerator, engine)
-    options = {key: given[key] for key in ("views", "fit", "unreadable") if given[key]}
+    options = {key: given[key] for key in ("views", "fit", "unreadable") if given[key] is not None}
     found = cached_features(opened, compute, **options)
     images: Any = found.images
     shape = " x ".join(map(str, images.shape))
@@ -72,6 +75,8 @@ def make_compute(
     from rectifier.networks.pretrained import extractor, load_backbone
 
     backbone = load_backbone(network, weights, size=size)
+    if weights is not None:
+        console.say(f"Weights of {weights}: {backbone.fitted}.")
     return extractor(backbone, layers or backbone.with_penultimate().layers, device=accelerator, engine=engine)
 
 

@@ -101,7 +101,7 @@ def verdict(
     scores_by_epoch: Sequence[float | None],
     rule: str,
     *,
-    pretrained: bool = False,
+    tune: str | None = None,
 ) -> str | None:
     """Say in a sentence or two that a model is no better than a baseline, and what to try. None if it is better.
 
@@ -110,10 +110,10 @@ def verdict(
         baselines: Those on validation, by name, as in ``baseline_scores``.
         scores_by_epoch: Class-balanced accuracy on validation after each epoch; None where nothing was measured.
         rule: The decision rule of ``score``, for the sentence.
-        pretrained: Whether the network is a pretrained one, which changes the advice.
+        tune: What of a pretrained network was trained, which changes the advice. None for another network.
 
     >>> verdict(0.58, {"constant answer": 0.5, "HOG + logistic regression": 0.55}, [0.52, 0.57, 0.58], "argmax")
-    >>> verdict(0.5, {"constant answer": 0.5}, [0.5] * 20, "argmax", pretrained=True)
+    >>> verdict(0.5, {"constant answer": 0.5}, [0.5] * 20, "argmax", tune="head")
     'The model is no better than a constant answer after any epoch (50.0 % against 50.0 % class-balanced accuracy on \
 validation under argmax): it has learned nothing. Try a smaller learning rate (rectifier lr-find suggests one).'
     """
@@ -130,7 +130,7 @@ validation under argmax): it has learned nothing. Try a smaller learning rate (r
     if one_answer:
         said.append(f"The last {one_answer} epochs give one answer to every image.")
     stable = learned and not one_answer
-    return " ".join([*said, _remedy(list(measured.values()), stable, pretrained)]) if said else None
+    return " ".join([*said, _remedy(list(measured.values()), stable, tune)]) if said else None
 
 
 def _against_constant(
@@ -172,16 +172,17 @@ def _epochs_with_one_answer(measured: Mapping[int, float], constant: float) -> i
     return alike if alike >= _COLLAPSED or 2 * alike >= max(len(measured), 4) else 0
 
 
-def _remedy(scores: Sequence[float], stable: bool, pretrained: bool) -> str:
+def _remedy(scores: Sequence[float], stable: bool, tune: str | None) -> str:
     late = max(1, len(scores) // 10)
     rising = len(scores) > late and max(scores[-late:]) > max(scores[:-late])
     advice = {
-        "a smaller learning rate (rectifier lr-find suggests one)": not stable,
+        "a smaller learning rate (rectifier lr-find suggests one)": bool(scores) and not stable,
         "more epochs (--epochs)": 0 < len(scores) < _COLLAPSED or (stable and rising),
-        "a pretrained network (--network auto)": not pretrained,
-        "fine-tuning (--tune last)": pretrained and stable,
+        "a pretrained network (--network auto)": tune is None,
+        "fine-tuning (--tune last)": tune == "head" and stable,
     }
-    return f"Try {', or '.join(text for text, fits in advice.items() if fits)}."
+    fitting = [text for text, fits in advice.items() if fits]
+    return f"Try {', or '.join(fitting or ['more images of the rare classes'])}."
 
 
 def _percent(value: float) -> str:

@@ -64,12 +64,13 @@ def has_baselines(job: Job) -> bool:
 def _say_verdict(job: Job) -> None:
     """Say it plainly if a run is no better than a constant answer or than HOG."""
     baselines = job.run.baselines
-    rule = "argmax" if job.config.select == "last" else job.config.select
+    rule = job.run.rules["preferred"]
     score = job.run.rules["validation"][rule]
     if baselines is None or score is None:
         return
     epochs = [row["validation"] for row in job.run.history() if row["epoch"]]
-    said = verdict(score, baselines["validation"], epochs, rule, pretrained=job.backbone is not None)
+    tune = None if job.backbone is None else job.config.tune
+    said = verdict(score, baselines["validation"], epochs, rule, tune=tune)
     if said is not None:
         console.say(f"{job.run.path}: {said}")
 

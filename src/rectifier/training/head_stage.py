@@ -41,7 +41,8 @@ def train_first_heads(fabric: Fabric, jobs: Sequence[Job]) -> None:
     The curves of a job are the means over its heads.
     """
     table, held_out = (_table(fabric, jobs[0], part) for part in ("train", "validation"))
-    for job, found in zip(jobs, _heads_of(jobs, table, held_out), strict=True):
+    choose = ["last" if job.config.select == "last" else "best" for job in jobs]
+    for job, found in zip(jobs, _heads_of(jobs, table, held_out, choose), strict=True):
         _put(job, found.mean.weights)
         if fabric.is_global_zero:
             _record(job, found.heads)
@@ -55,11 +56,10 @@ def train_new_heads(fabric: Fabric, job: Job, started_at: float, ended_at: float
     (``started_at``) and after its last epoch (``ended_at``). Say whether they do.
 
     A head that is trained with the network fits features that the network has memorised. New heads do not. They are
-    compared with the last epoch, which has the same features and is not chosen. The best epoch is chosen, so its score
-    is too good.
+    compared with the last epoch, which has the same features. Neither is chosen by its score, as the best epoch is.
     """
     table, held_out = (_table(fabric, job, part, tuned=True) for part in ("train", "validation"))
-    (found,) = _heads_of([job], table, held_out)
+    (found,) = _heads_of([job], table, held_out, ["last"])
     kept = found.score >= max(started_at, ended_at) - _ROUNDING
     if kept:
         _put(job, found.mean.weights)
@@ -102,12 +102,10 @@ class _Heads(NamedTuple):
     score: float
 
 
-def _heads_of(jobs: Sequence[Job], table: FeatureTable, held_out: FeatureTable) -> list[_Heads]:
-    """Train the heads of some jobs on one table, all of them together."""
+def _heads_of(jobs: Sequence[Job], table: FeatureTable, held_out: FeatureTable, choose: Sequence[str]) -> list[_Heads]:
+    """Train the heads of some jobs on one table, all of them together. ``choose`` has the epoch that each job keeps."""
     specs = [_specs(job) for job in jobs]
     offsets = [_offsets(job) for job in jobs]
-    # After fine-tuning, heads are judged against its last epoch, so theirs is not chosen either.
-    choose = ["best" if job.config.tune == "head" and job.config.select != "last" else "last" for job in jobs]
     with half_the_cores():
         trained = _train(
             table,
@@ -146,7 +144,8 @@ def _kept(job: Job, found: _Heads) -> str:
     first, *_, last = sorted([found.heads[0].epoch, *(head.epoch for head in found.heads)])
     epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
     corrected = f" under {rule}" if rule != "last" else ""
-    return f"Kept: {number} after {epochs} of {total}, {100 * found.score:.1f} % on validation{corrected}."
+    what = "Kept" if job.config.tune == "head" else "Fine-tuning starts from"
+    return f"{what}: {number} after {epochs} of {total}, {100 * found.score:.1f} % on validation{corrected}."
 
 
 def _train(

@@ -10,6 +10,7 @@ from pathlib import Path
 from rectifier._base import check, console
 from rectifier.data.cache_home import cache_home
 from rectifier.data.dataset import PARTS, ImageArray, ImageData, ImageFiles, as_size
+from rectifier.data.decode import INTERPOLATIONS
 from rectifier.data.features import cached_features
 from rectifier.data.features import unreadable_images as unreadable_features
 from rectifier.data.sources import open_data
@@ -19,7 +20,7 @@ from rectifier.networks.pretrained import Backbone, extractor, load_backbone, lo
 from rectifier.networks.registry import build_network, default_size
 from rectifier.training.config import Config
 from rectifier.training.recipe import is_on_features
-from rectifier.training.tuned import tune_of
+from rectifier.training.tuned import check_head, tune_of
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def open_for_training(settled: Config, source: ImageData, lines: Sequence[str] =
         _say(lines)
         opened = Opened(_pixels(settled, source), source)
     else:
+        check_head(settled, source)
         backbone = load_backbone(settled.network, settled.weights, size=as_size(settled.size)).with_penultimate()
         _say([*lines, *([f"Weights of {settled.weights}: {backbone.fitted}."] if settled.weights else [])])
         opened = Opened(_below_the_cut(settled, source, backbone), source, backbone)
@@ -80,7 +82,7 @@ def _pixels(config: Config, data: ImageData, interpolation: str = "bilinear") ->
     size = as_size(config.size)
     if isinstance(data.images, ImageFiles):
         size = size or default_size(config.network)
-        folder = store_folder(data, size, config.fit)
+        folder = store_folder(data, size, config.fit, interpolation)
         if not is_store(folder):
             console.say(f"Decoding images into {folder}.")
         return build_store(
@@ -138,17 +140,19 @@ def fingerprints(config: Config) -> frozenset[str]:
     data = _opened(config)
     found = {data.fingerprint}
     if isinstance(data.images, ImageFiles):
-        folder = store_folder(data, as_size(config.size) or default_size(config.network), config.fit)
-        for lost in (unreadable_images(folder), unreadable_features(data)):
+        size = as_size(config.size) or default_size(config.network)
+        stores = (store_folder(data, size, config.fit, how) for how in INTERPOLATIONS)
+        for lost in (*map(unreadable_images, stores), unreadable_features(data)):
             kept = [i for i, path in enumerate(data.images.paths) if path not in lost]
             found |= {data.select(kept).fingerprint} if lost else set()
     return frozenset(found)
 
 
-def store_folder(data: ImageData, size: tuple[int, int], fit: str) -> Path:
+def store_folder(data: ImageData, size: tuple[int, int], fit: str, interpolation: str = "bilinear") -> Path:
     """Return the folder for decoded images: in ``RECTIFIER_CACHE``, or else in the user's cache."""
     root = str(data.images.root.absolute())  # type: ignore[attr-defined]
-    key = hashlib.sha256(f"{root}\n{data.name}\n{size}\n{fit}".encode()).hexdigest()[:12]
+    how = "" if interpolation == "bilinear" else f"\n{interpolation}"  # earlier stores have no name for it
+    key = hashlib.sha256(f"{root}\n{data.name}\n{size}\n{fit}{how}".encode()).hexdigest()[:12]
     return cache_home() / "stores" / f"{data.name}-{size[0]}x{size[1]}-{key}"
 
 

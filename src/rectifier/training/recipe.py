@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rectifier._base import check
@@ -13,6 +15,7 @@ from rectifier.methods import find_method, whole_from
 from rectifier.networks.pretrained import check_backbone, is_pretrained
 from rectifier.networks.registry import check_available, default_rate, default_size
 from rectifier.training.config import AUTO, Config
+from rectifier.training.run.folder import Run
 from rectifier.training.settings import SETTINGS
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
@@ -33,6 +36,8 @@ UNUSED = (
     *("freeze_norm", "ema", "validate_every", "patience", "precision", "batch_norm"),
 )
 """Settings that change nothing where only heads are trained."""
+OF_IMAGES = ("augment", "padding")
+"""Settings that change nothing where training reads cached maps or features."""
 
 # Fine-tuning, which starts from a trained head.
 TUNED: dict[str, Any] = {"optimizer": "adamw", "freeze_norm": True, "ema": 0.98, "rate_decay": 0.7}
@@ -92,6 +97,8 @@ def may_train_heads(config: Config) -> bool:
 def _network(config: Config, data: ImageData) -> tuple[str, list[str]]:
     if config.network != AUTO:
         return config.network, []
+    if config.weights is not None and (network := network_of_run(config.weights)):
+        return network, [f"Network: {network}, that of the run {config.weights}."]
     if config.method != AUTO and find_method(config.method).features is not None:
         return "resnet32", []
     images = data.images
@@ -103,7 +110,14 @@ def _network(config: Config, data: ImageData) -> tuple[str, list[str]]:
         check_backbone(DEFAULT_BACKBONE)
     except ImportError as error:
         return "resnet32", [f"Network: resnet32 from scratch. A pretrained one is usually far better: {error}"]
-    return DEFAULT_BACKBONE, [f"Network: {DEFAULT_BACKBONE}, because its ImageNet weights are installed."]
+    reason = "because its ImageNet weights are installed" if config.weights is None else f"with {config.weights}"
+    return DEFAULT_BACKBONE, [f"Network: {DEFAULT_BACKBONE}, {reason}."]
+
+
+def network_of_run(weights: str) -> str | None:
+    """Return the network of a run that is named as weights, or None for a file."""
+    folder = Path(weights)
+    return Run(folder).config.network if (folder / "config.json").is_file() else None
 
 
 def _select(config: Config, method: str) -> str:
@@ -180,12 +194,19 @@ def _words(config: Config, images: int, asked: Config) -> str:
 
 
 def _unused(asked: Config, settled: Config) -> list[str]:
-    """Name the settings that are given and change nothing, because only heads are trained."""
-    if settled.tune != "head":
-        return []
-    names = [name for name in UNUSED if getattr(asked, name) != SETTINGS[name].default]
-    names += ["schedule=step"] if asked.schedule == "step" else []
-    return [f"Without effect on heads: {', '.join(names)}. They are for --tune last and --tune all."] if names else []
+    """Name the settings that are given and change nothing, because images or the network are not trained on."""
+
+    def given(names: Iterable[str]) -> list[str]:
+        return [name for name in names if getattr(asked, name) != SETTINGS[name].default]
+
+    lines = []
+    if settled.tune == "head":
+        names = given(name for name in UNUSED if name not in OF_IMAGES)
+        names += ["schedule=step"] if asked.schedule == "step" else []
+        lines += [f"Without effect on heads: {', '.join(names)}. Use --tune last or --tune all."] if names else []
+    if settled.tune != "all" and (names := given(OF_IMAGES)):
+        lines.append(f"Without effect on cached features: {', '.join(names)}. Use --tune all.")
+    return lines
 
 
 def _shrunk(data: ImageData, config: Config) -> list[str]:

@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rectifier.data.dataset import as_size
+from rectifier.data.dataset import ImageData, as_size
 from rectifier.labels.columns import Sizes
 from rectifier.labels.space import LabelSpace
-from rectifier.methods import needed_of_network
+from rectifier.methods import build_objective, needed_of_network
 from rectifier.networks.head import Output
 from rectifier.networks.network import redraw
 from rectifier.networks.pretrained import Backbone, load_backbone
 from rectifier.training.config import Config
 from rectifier.training.engine.modes import evaluating
 from rectifier.training.heads import FeatureHead, HeadSpec
+from rectifier.training.heads.joint_loss import check_layers
 from rectifier.training.recipe import HEAD
 from rectifier.training.run.folder import Run
 
@@ -103,6 +104,13 @@ def head_spec(config: Config, seed: int, epochs: int = 1) -> HeadSpec:
         smoothing=config.smoothing,
         **given,
     )
+
+
+def check_head(config: Config, data: ImageData) -> None:
+    """Refuse a head that cannot be built or trained, before anything is decoded."""
+    spec = head_spec(config, config.seed)
+    objective = build_objective(config.method, data.counts("train"), data.space, **config.method_options)
+    check_layers(spec, objective)
 
 
 def head_from(state: Mapping[str, Tensor], sizes: Sizes) -> FeatureHead:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from rectifier.networks.pretrained.weights import load_weights, read_weights
+from rectifier.networks.pretrained.weights import fit, load_weights, read_weights
 from rectifier.networks.registry import build_network
 
 
@@ -147,3 +147,15 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "weights.pt")
     with pytest.raises(ValueError, match=f"finite numbers, but got others in {name}"):
         load_weights(network(seed=1), tmp_path / "weights.pt")
+
+
+def test_safetensors_are_known_by_their_content(tmp_path: Path) -> None:
+    save_file(network().state_dict(), tmp_path / "without a suffix")
+    assert read_weights(tmp_path / "without a suffix").keys() == network().state_dict().keys()
+
+
+def test_a_trunk_takes_no_tensor_of_another_shape() -> None:
+    found = {**network().state_dict(), "head.classifier.bias": torch.zeros(7)}
+    fit(network(), found, "weights.pt", "resnet32")
+    with pytest.raises(ValueError, match=r"other shapes than resnet32 in head\.classifier\.bias\. .* set --size"):
+        fit(network(), found, "weights.pt", "resnet32", same_shapes=True)

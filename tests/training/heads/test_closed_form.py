@@ -110,7 +110,7 @@ def test_the_state_fits_a_head() -> None:
 def test_wrong_options_are_refused() -> None:
     table = made_table()
     with pytest.raises(ValueError, match="one number, or several together with validation"):
-        ridge_head(table)
+        ridge_head(table, strengths=[0.1, 1.0])
     with pytest.raises(ValueError, match="strengths to be a positive number"):
         ridge_head(table, strengths=[0.0])
     with pytest.raises(ValueError, match="shrinkage to be a share from 0 to 1, or None"):
@@ -118,3 +118,8 @@ def test_wrong_options_are_refused() -> None:
     missing = FeatureTable(torch.randn(2, 3), torch.tensor([[0, -1], [1, -1]]), SPACE)
     with pytest.raises(ValueError, match="label 'label1' to be one that some training samples have"):
         discriminant_head(missing)
+
+
+def test_ridge_without_validation_has_one_strength() -> None:
+    table = made_table()
+    torch.testing.assert_close(ridge_head(table).weight, ridge_head(table, strengths=1.0).weight)

@@ -238,7 +238,11 @@ def test_groups_stay_below_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("method", "more", "message"),
     [
-        ("crl-instance-relative", {"hidden": 0}, "hidden layer or branches for method 'crl-instance-relative'"),
+        (
+            "crl-instance-relative",
+            {"hidden": 0},
+            "crl-instance-relative compares features .* Give it a hidden layer or branches",
+        ),
         ("lmle", {"smoothing": 0.1}, "smoothing to be 0 for method 'lmle', whose loss compares quintuplets"),
         ("drw", {"epochs": 3}, "epochs to be enough for an epoch after the share 0.8"),
     ],

@@ -20,7 +20,7 @@ _RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic")  # pillow's numbers
 def build(transformers: Any, folder: Path, **options: Any) -> PooledOutput:
     """Load the image model of a folder. Nothing is downloaded."""
     if not (folder / "config.json").is_file():
-        hint = "hf:FOLDER takes a local model: huggingface-cli download NAME --local-dir FOLDER fetches one."
+        hint = "hf:FOLDER takes a local model: hf download NAME --local-dir FOLDER fetches one."
         check.no_file(folder / "config.json", hint)
     logging = transformers.utils.logging
     verbosity = logging.get_verbosity()

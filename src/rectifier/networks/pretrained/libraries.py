@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -170,7 +171,7 @@ def _pretrained_timm(
     known = timm.get_pretrained_cfg(name)
     known = known.to_dict() if known else {}
     # Only some networks have a fixed size; they adapt their weights to another one as they load them.
-    options = {"img_size": size} if fetch and size and known.get("fixed_input_size") else {}
+    options = {"img_size": size} if size and known.get("fixed_input_size") else {}
     with _hub(f"timm:{name}", _timm_cache()) if fetch else nullcontext():
         trunk = _from_timm(timm, name, 3, fetch, options)
     interpolation = known.get("interpolation", "bicubic")
@@ -205,6 +206,9 @@ def _no_weights(name: str) -> NoReturn:
 @contextmanager
 def _hub(name: str, cache: Path) -> Iterator[None]:
     """Say what to do where a library cannot fetch its weights, whatever error it raises."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of every attempt
     try:
         yield
     except ValueError:  # our own, about the network
@@ -213,6 +217,8 @@ def _hub(name: str, cache: Path) -> Iterator[None]:
         reason = str(error).partition("\n")[0] or type(error).__name__
         remedy = f"Connect to the internet, copy the weights into its cache ({cache}), or pass --weights FILE."
         raise OSError(f"Cannot fetch the weights of {name}: {reason.rstrip('.')}. {remedy}") from error
+    finally:
+        logger.setLevel(level)
 
 
 def _timm_cache() -> Path:

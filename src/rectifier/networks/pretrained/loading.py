@@ -108,5 +108,5 @@ def _from_library(library: str, name: str, weights: Path | str | None, size: tup
 
 def _from_file(trunk: nn.Module, weights: Path | str, name: str, rename: Rename | None = None) -> tuple[str, str, str]:
     """Load a file into the trunk. Return where the weights are from, their checksum, and what fitted."""
-    fitted = fit(trunk, read_weights(weights), str(weights), name, rename)
+    fitted = fit(trunk, read_weights(weights), str(weights), name, rename, same_shapes=True)
     return str(weights), sha256_of(weights_file(weights)), fitted

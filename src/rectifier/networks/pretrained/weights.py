@@ -73,7 +73,7 @@ def weights_file(path: Path | str) -> Path:
 
 
 def _read(file: Path) -> Any:
-    if file.suffix != ".safetensors":
+    if not _is_safetensors(file):
         return torch.load(file, map_location="cpu", weights_only=True)
     try:
         from safetensors import SafetensorError
@@ -84,6 +84,15 @@ def _read(file: Path) -> Any:
         return load_file(file)
     except SafetensorError as error:
         raise ValueError(str(error)) from error
+
+
+def _is_safetensors(file: Path) -> bool:
+    """Say whether a file is named so, or starts as safetensors do: a length of eight bytes, and JSON of that length."""
+    if file.suffix == ".safetensors":
+        return True
+    with file.open("rb") as opened:
+        start = opened.read(9)
+    return start[8:] == b"{" and 2 <= int.from_bytes(start[:8], "little") < file.stat().st_size
 
 
 def _damaged(file: Path, reason: str) -> NoReturn:
@@ -113,11 +122,19 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def fit(network: nn.Module, found: Mapping[str, Tensor], source: str, name: str, rename: Rename | None = None) -> str:
+def fit(
+    network: nn.Module,
+    found: Mapping[str, Tensor],
+    source: str,
+    name: str,
+    rename: Rename | None = None,
+    *,
+    same_shapes: bool = False,
+) -> str:
     """Load those tensors that fit by name and shape, and return the sentence about all of them.
 
     ``rename`` gives our name of a tensor of the file, where the file may be of another code. Too few is an error, and
-    so are weights that are no finite numbers.
+    so are weights that are no finite numbers. With ``same_shapes``, so is a tensor of another shape.
     """
     own: dict[str, Tensor] = network.state_dict()
     match = max((_matched(own, found, one) for one in _spellings(rename)), key=lambda match: match.weights)
@@ -125,6 +142,9 @@ def fit(network: nn.Module, found: Mapping[str, Tensor], source: str, name: str,
     if match.weights < ENOUGH * sum(tensor.numel() for tensor in body):
         problem = f"{source} does not hold weights of {name}: {match.sentence()}."
         raise ValueError(f"{problem} Pass the weights of the same network, or name the network that they are of.")
+    if same_shapes and match.other_shape:
+        problem = f"{source} has other shapes than {name} in {_listed(match.other_shape)}."
+        raise ValueError(f"{problem} Some networks fit one image size only: set --size to that of the weights.")
     if damaged := [one for one, tensor in match.fitted.items() if not bool(tensor.isfinite().all())]:
         check.fail(f"all weights of {source}", "finite numbers", f"others in {_listed(damaged)}")
     network.load_state_dict(match.fitted, strict=False)

@@ -140,13 +140,15 @@ def _smoothed(losses: Iterable[float]) -> Iterator[float]:
 
 
 def _valley(losses: Sequence[float]) -> int:
-    """Return the step halfway down the longest fall: the longest falling subsequence, its length counted from its end.
+    """Return the step halfway down the longest fall before the minimum: the longest falling subsequence, its length
+    counted from its end.
 
     Counted so, a few steps that happen to fall on a plateau before it do not count.
 
-    >>> _valley([5, 5, 5, 5, 4, 3, 2, 1, 9])
+    >>> _valley([5, 5, 5, 5, 4, 3, 2, 1, 9, 8, 7, 6, 5, 4, 3])
     5
     """
+    losses = losses[: losses.index(min(losses)) + 1]
     lengths: list[int] = []
     for number, loss in enumerate(losses):
         before = (length for length, other in zip(lengths, losses[:number], strict=True) if loss < other)

@@ -18,6 +18,7 @@ from rectifier.training.heads.spec import FeatureTable
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Ridge strengths relative to the total weight of the samples, for features of deviation 1."""
+STRENGTH = 1.0
 
 
 class Line(NamedTuple):
@@ -46,22 +47,29 @@ class ClosedFormHead:
 
 
 def ridge_head(
-    table: FeatureTable, *, strengths: Sequence[float] = STRENGTHS, validation: FeatureTable | None = None
+    table: FeatureTable,
+    *,
+    strengths: float | Sequence[float] | None = None,
+    validation: FeatureTable | None = None,
 ) -> ClosedFormHead:
     """Return class-balanced ridge regression on indicators of the classes.
 
     Every class of a label has the same total weight. For each label one eigen-decomposition serves all strengths, and
-    validation chooses by class-balanced accuracy; the first wins a tie. Several strengths need validation.
+    validation chooses by class-balanced accuracy; the first wins a tie. Several strengths need validation. None is
+    ``STRENGTHS`` with validation, and the strength 1 without.
 
     >>> from rectifier.labels.space import LabelSpace
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [6.0]])
     >>> table = FeatureTable(x, torch.tensor([[0], [0], [0], [1]]), LabelSpace.from_sizes([2]))
-    >>> ridge_head(table, strengths=[0.1]).logits(x).argmax(1)
+    >>> ridge_head(table, strengths=0.1).logits(x).argmax(1)
     tensor([0, 0, 0, 1])
     """
+    if strengths is None:
+        strengths = STRENGTHS if validation is not None else STRENGTH
+    strengths = [strengths] if isinstance(strengths, int | float) else list(strengths)
     check.raise_all([check.positive("strengths", strength) for strength in strengths])
     if not strengths or (len(strengths) > 1 and validation is None):
-        check.fail("strengths", "one number, or several together with validation", list(strengths))
+        check.fail("strengths", "one number, or several together with validation", strengths)
 
     def fit(x: Tensor, targets: Tensor, classes: int) -> list[tuple[float, Line]]:
         counts = targets.bincount(minlength=classes)

@@ -104,12 +104,17 @@ def reads_features(loss: nn.Module) -> bool:
     return not isinstance(loss, Objective) or (loss.design is not None and loss.design.level == "instance")
 
 
+def check_layers(spec: HeadSpec, loss: nn.Module) -> None:
+    """Refuse a head without layers for a loss that compares features, because those of the network are frozen."""
+    if reads_features(loss) and not spec.has_layers:
+        problem = f"{spec.method} compares features that it trains, and this head has none."
+        raise ValueError(f"{problem} Give it a hidden layer or branches: network.hidden=256, or network.branch=64.")
+
+
 def _objective(spec: HeadSpec, counts: Sequence[Tensor], space: LabelSpace) -> Any:
     """Return the objective of a single head."""
     made: Any = build_objective(spec.method, counts, space, **spec.method_options)
-    if reads_features(made) and not spec.has_layers:
-        wanted = f"with a hidden layer or branches for method {spec.method!r}, which compares features that it trains"
-        check.fail("a head", wanted, "a classifier alone; set hidden=128, for example")
+    check_layers(spec, made)
     if isinstance(made, Objective):
         made.sample_loss.label_smoothing = spec.smoothing
         if made.design is not None and made.design.mining == "random":
