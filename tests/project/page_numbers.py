@@ -242,6 +242,13 @@ def loss_ratio(benchmark: str, candidate: str, shape: str) -> str:
     return _two_digits(next(row["ratio"] for row in rows if row["shape"].startswith(shape)))
 
 
+def head_gain(dataset: str, head: str, row: str) -> str:
+    """Return the gain of a method on cached features over cross-entropy with the same head, paired by seed."""
+    rows = _record("heads_cpu")["scores"][dataset][head]
+    ours, theirs = ({seed: one["balanced"] for seed, one in rows[name].items()} for name in (row, "ce"))
+    return views.gain_text(difference(ours, theirs))
+
+
 def many_classes(benchmark: str) -> str:
     return " and ".join(f"{row['ratio']:.2f}" for row in _record(benchmark)["many_classes"])
 
@@ -272,7 +279,7 @@ VOCABULARY: list[Callable[..., str]] = [
     score, scores, mean, seeds, gain, more, less, mean_gain, mean_gains, intervals, apart, between_rules,
     validation, row_validation, validation_gap, constant_seeds, times_as_long, paper, paper_gain, weight_taken,
     weight_left, ratio, ratios, measured, method_steps, loss_ratios, loss_ratio, loss_cells, loss_range, how_many,
-    many_classes,
+    many_classes, head_gain,
     cell, cells,
 ]  # fmt: skip
 
