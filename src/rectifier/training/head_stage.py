@@ -141,8 +141,8 @@ def _scored(heads: list[TrainedHead], rule: Tensor, held_out: FeatureTable) -> _
 def _kept(job: Job, found: _Heads) -> str:
     """Say which epoch is kept, and why."""
     rule, number, total = job.config.select, check.amount(len(found.heads), "head"), found.heads[0].spec.epochs
-    first, *_, last = sorted([found.heads[0].epoch, *(head.epoch for head in found.heads)])
-    epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    kept = [head.epoch for head in found.heads]
+    epochs = f"epoch {kept[0]}" if len({*kept}) == 1 else f"epochs {min(kept)} to {max(kept)}"
     corrected = f" under {rule}" if rule != "last" else ""
     what = "Kept" if job.config.tune == "head" else "Fine-tuning starts from"
     return f"{what}: {number} after {epochs} of {total}, {100 * found.score:.1f} % on validation{corrected}."

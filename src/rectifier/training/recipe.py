@@ -97,7 +97,7 @@ def may_train_heads(config: Config) -> bool:
 def _network(config: Config, data: ImageData) -> tuple[str, list[str]]:
     if config.network != AUTO:
         return config.network, []
-    if config.weights is not None and (network := network_of_run(config.weights)):
+    if config.weights is not None and (network := _network_of_run(config.weights)):
         return network, [f"Network: {network}, that of the run {config.weights}."]
     if config.method != AUTO and find_method(config.method).features is not None:
         return "resnet32", []
@@ -114,7 +114,7 @@ def _network(config: Config, data: ImageData) -> tuple[str, list[str]]:
     return DEFAULT_BACKBONE, [f"Network: {DEFAULT_BACKBONE}, {reason}."]
 
 
-def network_of_run(weights: str) -> str | None:
+def _network_of_run(weights: str) -> str | None:
     """Return the network of a run that is named as weights, or None for a file."""
     folder = Path(weights)
     return Run(folder).config.network if (folder / "config.json").is_file() else None
